@@ -11,29 +11,27 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// handling is what a class of failures means for the launches after it.
+// handling is the effect of a class of failures on later launches.
 type handling struct {
-	// first is how long launches wait after one failure; doubled with each further
-	// one in a row, up to most, or up to longestInVain if machines were bought.
+	// first is how long launches wait after one failure. The time doubles with each consecutive failure, up to most, or up to
+	// longestInVain if machines were bought.
 	first, most time.Duration
-	// sized failures depend on the number of machines: smaller launches may continue. Sizes are compared by powers of two, and by
-	// the number of machines where the failure is exact: a rack has room for 6 machines or for 7.
+	// sized failures depend on the number of machines: smaller launches may continue. Sizes are compared by powers of two, or by the
+	// number of machines if the failure is exact: a rack has room for 6 machines or for 7.
 	sized, exact bool
-	// tells something about the chance of the next launch: the machines were not
-	// to be had, or not to be kept.
+	// tells is set if the failure is evidence for the chance of the next launch: the machines were not available, or were lost.
 	tells bool
-	// remedy is what a person must do; empty where waiting may help.
+	// remedy is what a person must do; empty if waiting may help.
 	remedy string
-	// vain failures come after machines were bought: each costs their price. One that unbilled is set for may also come before.
+	// vain failures happen after machines were bought: each costs their price. One with unbilled may also happen before.
 	vain, unbilled bool
-	// patience is after how many failures in a row a person must act, where waiting may help
-	// until then; the group is left alone for stopped from there on.
+	// patience is the number of consecutive failures after which a person must act, if waiting may help until then. From there on the
+	// group is not used for the time stopped.
 	patience int32
 }
 
 const (
-	// stopped is how long a group waits that has failed too often: each try costs the price of
-	// its machines.
+	// stopped is how long a group is not used after too many failures: each try costs the price of its machines.
 	stopped = 24 * time.Hour
 	// longestInVain bounds the pauses after launches in vain, which double from the first on. A gang that tries whenever it may buys
 	// machines in vain about ten times in the first nine hours, and four times a day from then on, with or without a budget.
@@ -50,7 +48,7 @@ var handlings = map[v1alpha1.ErrorClass]handling{
 	v1alpha1.Timeout: {first: 30 * time.Second, tells: true, vain: true, patience: 3,
 		remedy: "an admin must find out why nodes of the group do not become ready, and correct the image, the network or the spec of " +
 			"the NodeGroup, " + triesAgain},
-	// Where the cloud puts machines changes as others come and go, and each try costs their price.
+	// The placement in the cloud changes as other machines come and go, and each try costs their price.
 	v1alpha1.Scattered: {first: time.Minute, sized: true, exact: true, tells: true, vain: true},
 	v1alpha1.Throttle:  {first: 5 * time.Second, most: time.Minute},
 	// It takes two minutes to notice that a cloud does not answer: the other groups of that cloud and those of others are tried before it
@@ -66,7 +64,7 @@ var handlings = map[v1alpha1.ErrorClass]handling{
 		remedy: "an admin must correct the spec of the NodeGroup, or what it refers to in the cloud, " + triesAgain},
 }
 
-// triesAgain is how an admin ends the backoff of a group: what is corrected in the cloud alone does not show in every spec.
+// triesAgain says how an administrator ends the backoff of a group: a correction in the cloud does not show in every spec.
 const triesAgain = "and annotate the NodeGroup with a new value of " + v1alpha1.RepairedAnnotation + " unless its template or network " +
 	"has changed: then the next launch tries at once"
 
@@ -86,7 +84,7 @@ func NeedsPerson(b *v1alpha1.Backoff) bool {
 // isBroken reports whether what the backoff is for does not pass by itself, nor when fewer machines are in use.
 func isBroken(b *v1alpha1.Backoff) bool { return NeedsPerson(b) && !handlingOf(b.Class).sized }
 
-// pause is how long launches wait after so many failures in a row, the last of them with or without machines that are there.
+// pause returns how long launches wait after so many consecutive failures. machines says whether the last of them left machines.
 func (h handling) pause(failures int32, machines bool) time.Duration {
 	if h.patience > 0 && failures >= h.patience {
 		return stopped
@@ -101,8 +99,7 @@ func (h handling) pause(failures int32, machines bool) time.Duration {
 	return min(d, most)
 }
 
-// forgotten is how long after its end a backoff is remembered: a failure after
-// that is the first in a row again.
+// forgotten is how long after its end a backoff is kept: a failure after that is again the first in a row.
 const forgotten = time.Hour
 
 // remembered returns the backoffs that are not forgotten by then.
@@ -120,10 +117,9 @@ func (h handling) sizeOf(asked int32) int32 {
 	return smallest(int(asked))
 }
 
-// backOff returns the backoffs after a failure. news is false, and nothing changes,
-// where such a launch had to wait already: it was under way when the failure came
-// that made others wait, so that both have seen the same. Ten gangs that ask a dry
-// pool at the same moment have met one stockout, not ten in a row.
+// backOff returns the backoffs after a failure. news is false, and nothing changes, if such a launch had to wait already: it was in flight
+// when the failure came that started the backoff, so both have the same cause. Ten gangs that launch in an empty pool at the same moment
+// have seen one stockout, not ten in a row.
 func backOff(list []v1alpha1.Backoff, a v1alpha1.LaunchAttempt) (out []v1alpha1.Backoff, news bool) {
 	h := handlingOf(a.Class)
 	b := v1alpha1.Backoff{Class: a.Class, AtLeast: 1, Level: a.Level, Failures: 1, Message: a.Message}
@@ -137,7 +133,7 @@ func backOff(list []v1alpha1.Backoff, a v1alpha1.LaunchAttempt) (out []v1alpha1.
 		if a.Time.Before(&o.Until) {
 			return list, false
 		}
-		// What was not to be had for fewer machines is not new for more.
+		// A stockout of fewer machines includes more machines.
 		b.Failures = max(b.Failures, o.Failures+1)
 	}
 	b.Until = metav1.NewTime(a.Time.Add(h.pause(b.Failures, a.Got > 0)))
@@ -151,10 +147,9 @@ func backOff(list []v1alpha1.Backoff, a v1alpha1.LaunchAttempt) (out []v1alpha1.
 	return out, true
 }
 
-// disproved returns the backoffs without those that a success has disproved: of
-// all classes, for launches as large and smaller, and bound to the same level or to none. One that is not over yet stays:
-// a launch that it would have kept waiting began before that failure, and says
-// nothing about the time after.
+// disproved returns the backoffs without those that a success has disproved: of all classes, for launches of this size and smaller, and of
+// the same level or of none. A backoff that is not over yet stays: a launch that it would have delayed started before that failure, and is
+// no evidence for the time after.
 func disproved(list []v1alpha1.Backoff, success v1alpha1.LaunchAttempt) []v1alpha1.Backoff {
 	return slices.DeleteFunc(slices.Clone(list), func(b v1alpha1.Backoff) bool {
 		return b.AtLeast <= handlingOf(b.Class).sizeOf(success.Asked) && (b.Level == "" || b.Level == success.Level) &&
@@ -162,9 +157,8 @@ func disproved(list []v1alpha1.Backoff, success v1alpha1.LaunchAttempt) []v1alph
 	})
 }
 
-// BlockedUntil is the time before which no launch of n machines may try the group,
-// and why; the zero time where nothing is known against it. The time may be over. level is the
-// node label of the domains that the launch must be within one of; empty for none.
+// BlockedUntil returns the time before which no launch of n machines may use the group, and why; zero if there is no backoff. The time may
+// be over. level is the node label whose single domain the launch requires; empty for none.
 func (g *Group) BlockedUntil(n int, level string) (until time.Time, why string) {
 	last := g.lastBackoff(n, level, func(*v1alpha1.Backoff) bool { return true })
 	if last == nil {
@@ -186,7 +180,7 @@ func (g *Group) LastInVain(n int, level string) (why string) {
 // InVain reports whether machines had been bought before a launch failed in that way.
 func InVain(class v1alpha1.ErrorClass) bool { return handlingOf(class).vain }
 
-// lastBackoff is the backoff for a launch of n machines that ends last, of those that count; nil where there is none.
+// lastBackoff returns the backoff for a launch of n machines that ends last, among those that count; nil for none.
 func (g *Group) lastBackoff(n int, level string, counts func(*v1alpha1.Backoff) bool) (last *v1alpha1.Backoff) {
 	for i := range g.Backoffs {
 		if b := &g.Backoffs[i]; int(b.AtLeast) <= max(n, 1) && (b.Level == "" || b.Level == level) && counts(b) &&
@@ -197,7 +191,7 @@ func (g *Group) lastBackoff(n int, level string, counts func(*v1alpha1.Backoff) 
 	return last
 }
 
-// WhyBackoff tells what failed, which launches wait, and whether a person must act.
+// WhyBackoff says what failed, which launches wait, and whether a person must act.
 func WhyBackoff(b *v1alpha1.Backoff) string {
 	out := cmp.Or(b.Message, fmt.Sprintf("the last launch failed (%s)", b.Class))
 	if b.Failures > 1 {

@@ -6,8 +6,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// PeriodAt is the period of a budget that the time is in: from start on until end,
-// which is the start of the next one.
+// PeriodAt returns the period of a budget that contains the time: from start until end, which is the start of the next one.
 func PeriodAt(p v1alpha1.BudgetPeriod, at time.Time) (start, end time.Time) {
 	y, m, d := at.UTC().Date()
 	switch p {

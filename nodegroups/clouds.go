@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// What the spec of a NodeGroup says in the member of its cloud is read in this file, so that the rest of Muster names no cloud.
+// This file reads the cloud-specific members of a NodeGroup's spec, so that the rest of Muster names no cloud.
 
 // ProviderOf returns the provider of a machine by the scheme of its provider ID.
 func ProviderOf(providerID string) v1alpha1.Provider {
@@ -20,7 +20,7 @@ func ProviderOf(providerID string) v1alpha1.Provider {
 	return v1alpha1.Provider(scheme)
 }
 
-// MachineType returns the cloud's name of the type that the group's machines are of; empty where no cloud makes them.
+// MachineType returns the cloud's name of the type of the group's machines; empty if no cloud makes them.
 func MachineType(spec *v1alpha1.NodeGroupSpec) string {
 	switch {
 	case spec.AWS != nil:
@@ -49,7 +49,7 @@ func sameExcept[T any](a, b *T, strip func(*T)) bool {
 	return equality.Semantic.DeepEqual(x, y)
 }
 
-// PerLaunch is how many machines of the group one launch makes at most; 0 where the cloud sets no bound.
+// PerLaunch is the maximum number of machines in one launch of the group; 0 for no limit.
 func PerLaunch(ng *v1alpha1.NodeGroup) int {
 	switch {
 	case ng.Spec.AWS == nil:
@@ -61,8 +61,8 @@ func PerLaunch(ng *v1alpha1.NodeGroup) int {
 	}
 }
 
-// Lifetime is how long the cloud lets a machine of the group run from its creation; 0 where it
-// sets no bound. Google Cloud takes resize requests for flex-start machines of 7 days at most.
+// Lifetime is how long the cloud lets a machine of the group run from its creation; 0 for no limit. Google Cloud accepts resize requests
+// for flex-start machines of at most 7 days.
 func Lifetime(ng *v1alpha1.NodeGroup) time.Duration {
 	if g := ng.Spec.GCP; g != nil && g.LaunchMethod == v1alpha1.GCPResizeRequest && ng.Spec.CapacityType != v1alpha1.Reserved {
 		return 7 * 24 * time.Hour

@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// configuration is what of a NodeGroup decides whether its machines can be launched and become ready. Prices, limits and end
-// times are no part of it: discovery writes them as often as the cloud changes them, and a group that is broken stays so.
+// configuration is the part of a NodeGroup that decides whether its machines can be launched and become ready. It excludes prices, limits
+// and end times: discovery writes them as often as the cloud changes them, and they do not repair a broken group.
 type configuration struct {
 	Zone                      string                   `json:",omitempty"`
 	Template                  v1alpha1.NodeTemplate    `json:",omitempty"`
@@ -34,7 +34,7 @@ func ConfigurationHash(ng *v1alpha1.NodeGroup) string {
 	})
 }
 
-// hashOf tells values of API types apart.
+// hashOf returns a hash of a value of an API type.
 func hashOf(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -45,9 +45,9 @@ func hashOf(value any) string {
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// Amended returns the status for the configuration of the group as it is now. Where it differs from that of the past
-// launches, it may have corrected what made them fail with class Config, and what keeps nodes from becoming ready: those backoffs
-// end, and what taints its nodes keep is not known any more.
+// Amended returns the status for the current configuration of the group. If it differs from that of past launches, it may have corrected
+// what made them fail with class Config, and what keeps nodes from becoming ready: those backoffs end, and the taints that its nodes keep
+// are dropped.
 func Amended(status v1alpha1.NodeGroupStatus, ng *v1alpha1.NodeGroup) v1alpha1.NodeGroupStatus {
 	before := status.ConfigurationHash
 	status.ConfigurationHash = ConfigurationHash(ng)

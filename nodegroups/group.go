@@ -21,63 +21,55 @@ type Group struct {
 	Name         string
 	Zone         string
 	CapacityType v1alpha1.CapacityType
-	// MicroUSDPerHour is the price of one machine in millionths of a USD; 0 while it is
-	// unknown.
+	// MicroUSDPerHour is the price of one machine in millionths of a USD; 0 while it is unknown.
 	MicroUSDPerHour int64
 	PriceUnknown    bool
 	// Machines exist or have been promised to launches in flight.
 	Machines int
 	Min, Max int
-	// PerLaunch is how many machines one launch makes at most; 0 where the cloud sets no bound.
+	// PerLaunch is the maximum number of machines in one launch; 0 for no limit.
 	PerLaunch int
-	// Foreign groups are scaled by a cluster-autoscaler: no plan launches machines there, and none
-	// is given back.
+	// Foreign groups are scaled by a cluster-autoscaler: Muster neither launches nor terminates machines there.
 	Foreign bool
-	// Labels, Taints and Allocatable of a node once it has joined. Startup
-	// taints are not among the taints. Allocatable is what the template promises,
-	// or what nodes were seen to offer: where that is less, and of devices.
+	// Labels, Taints and Allocatable of a node after it has joined. Startup taints are not included. Allocatable is what the template
+	// promises, or what nodes were seen to offer, if that is less, or for devices.
 	Labels        map[string]string
 	Taints        []corev1.Taint
 	StartupTaints []corev1.Taint
 	Allocatable   Resources
-	// KeptTaints are those of Taints that the template does not declare and nodes were seen to keep.
+	// KeptTaints are the Taints that the template does not declare and nodes were seen to keep.
 	KeptTaints []corev1.Taint
-	// Levels are the node labels that tell in which domain, such as a rack, the cloud has put
-	// a machine, with the maximum number of machines that a launch can have in one domain; 0
-	// where that is unknown.
+	// Levels are the node labels for the domain, such as a rack, in which the cloud has placed a machine, with the maximum number of
+	// machines that a launch can have in one domain; 0 if unknown.
 	Levels map[string]int
-	// Promised is what the template alone promises: what a node may offer on the
-	// best of days, and what one that offers less is measured by.
+	// Promised is what the template promises. An ideal plan assumes it, and nodes that offer less are compared with it.
 	Promised    Resources
 	JoinTimeout time.Duration
-	// QueueTimeout is how long a launch may wait in the cloud's queue, before JoinTimeout
-	// begins; 0 where that includes the wait.
+	// QueueTimeout is how long a launch may wait in the cloud's queue before JoinTimeout begins; 0 if JoinTimeout includes the wait.
 	QueueTimeout time.Duration
 	IdleTimeout  time.Duration
-	// EndsAt is when the cloud ends all machines of the group; zero where it does not.
+	// EndsAt is when the cloud ends all machines of the group; zero for never.
 	EndsAt time.Time
-	// Lifetime is how long the cloud lets a machine run; 0 where it sets no bound.
+	// Lifetime is how long the cloud lets a machine run; 0 for no limit.
 	Lifetime time.Duration
-	// Ledger is what past launches say about the chance of the next; nil where
-	// nothing is known.
+	// Ledger is the evidence of past launches for the chance of the next one; nil for none.
 	Ledger *v1alpha1.Ledger
-	// Backoffs are the failures that keep launches waiting.
+	// Backoffs are the failures that delay launches.
 	Backoffs []v1alpha1.Backoff
-	// Unlisted says that the cloud has not listed the machines of the group for minutes, by the condition of the group.
+	// Unlisted says that the cloud has not listed the machines of the group for minutes, according to the condition of the group.
 	Unlisted bool
-	// GiveBackAtOnce is how many machines that seem lost a person lets go at once.
+	// GiveBackAtOnce is how many lost machines a person allows to terminate at once.
 	GiveBackAtOnce int
-	// Doubted says that so many machines seem lost that a person has to decide, by the condition of the group; DoubtEnded is when that
-	// was last over.
+	// Doubted says that so many machines seem lost that a person has to decide, according to the condition of the group; DoubtEnded is
+	// when that was last over.
 	Doubted    bool
 	DoubtEnded time.Time
 }
 
-// DefaultPods is how many pods a machine takes whose template does not say.
+// DefaultPods is the number of pods of a machine whose template has none.
 const DefaultPods = 110
 
-// GroupFrom reads a NodeGroup of the given status, which may know more than the
-// object's own, and number of machines.
+// GroupFrom converts a NodeGroup with the given number of machines and status, which may be newer than the object's own.
 func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines int) Group {
 	g := Group{
 		Name:            ng.Name,
@@ -109,7 +101,7 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		g.Levels[l.NodeLabel] = int(l.MachinesPerDomain)
 	}
 	g.Unlisted = meta.IsStatusConditionFalse(ng.Status.Conditions, v1alpha1.ConditionListed)
-	// What is no number approves nothing.
+	// A value that is no number approves nothing.
 	g.GiveBackAtOnce, _ = strconv.Atoi(ng.Annotations[v1alpha1.GiveBackAtOnceAnnotation])
 	if c := meta.FindStatusCondition(ng.Status.Conditions, v1alpha1.ConditionNodesPresent); c != nil {
 		if g.Doubted = c.Status == metav1.ConditionFalse; !g.Doubted {
@@ -158,7 +150,7 @@ func orDefault(d *metav1.Duration, otherwise time.Duration) time.Duration {
 	return d.Duration
 }
 
-// EndsAt is when the cloud ends all machines of the group; zero where it does not.
+// EndsAt returns when the cloud ends all machines of the group; zero for never.
 func EndsAt(ng *v1alpha1.NodeGroup) (at time.Time) {
 	if ng.Spec.EndsAt != nil {
 		at = ng.Spec.EndsAt.Time
@@ -166,8 +158,7 @@ func EndsAt(ng *v1alpha1.NodeGroup) (at time.Time) {
 	return at
 }
 
-// Labels are those of the group's nodes: the template's and Muster's own. The
-// host name is missing, since it differs from node to node.
+// Labels returns the labels of the group's nodes: the template's and Muster's own. It excludes the host name, which differs between nodes.
 func Labels(ng *v1alpha1.NodeGroup) map[string]string {
 	labels := map[string]string{
 		corev1.LabelOSStable:   "linux",
@@ -189,7 +180,7 @@ func Capacity(t v1alpha1.NodeTemplate) corev1.ResourceList {
 	return list
 }
 
-// Allocatable of one machine: its capacity, where the template says no less.
+// Allocatable of one machine: its capacity, unless the template has less.
 func Allocatable(t v1alpha1.NodeTemplate) corev1.ResourceList {
 	list := Capacity(t)
 	maps.Copy(list, t.Allocatable)

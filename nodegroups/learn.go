@@ -11,29 +11,28 @@ import (
 )
 
 const (
-	// keptAttempts is how many attempts a NodeGroup's status remembers.
+	// keptAttempts is the number of attempts in a NodeGroup's status.
 	keptAttempts = 10
 	// keptMessage is how many bytes of a cloud's message a status keeps.
 	keptMessage = 1024
 )
 
-// Recorded says whether the status has the outcome already, or is past it: a full
-// list has dropped those that are as old as its last, to the second in which
-// statuses are written. So of more than ten outcomes in one second some teach
-// nothing; the other way some would teach twice.
+// Recorded reports whether the status has the outcome already, or has dropped it: a full list has dropped the outcomes as old as its last,
+// to the second in which statuses are written. So of more than ten outcomes in one second some are ignored. Otherwise, some would count
+// twice.
 func Recorded(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) bool {
 	list := status.Attempts
 	return slices.ContainsFunc(list, func(o v1alpha1.LaunchAttempt) bool { return o.Token == a.Token }) ||
 		len(list) >= keptAttempts && !seconds(a.Time).After(list[len(list)-1].Time.Time)
 }
 
-// Learn returns the status with the outcome of one more launch in it. An outcome
-// that it knows already changes nothing. The status that was given stays as it is.
+// Learn returns the status with the outcome of one more launch. An outcome that it has already changes nothing. The given status is not
+// changed.
 func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.NodeGroupStatus {
 	if Recorded(status, a) {
 		return status
 	}
-	// What is learned must be the same after the status was written and read.
+	// The result must be the same after the status was written and read.
 	a.Time = seconds(a.Time)
 	a.Message = shorten(a.Message, keptMessage)
 	newest := slices.IndexFunc(status.Attempts, func(o v1alpha1.LaunchAttempt) bool { return !o.Time.After(a.Time.Time) })
@@ -59,7 +58,7 @@ func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.N
 	return withBackoffs(status, list)
 }
 
-// withBackoffs sets the backoffs and what is summed up of them.
+// withBackoffs sets the backoffs and their summary.
 func withBackoffs(status v1alpha1.NodeGroupStatus, list []v1alpha1.Backoff) v1alpha1.NodeGroupStatus {
 	status.Backoffs, status.Failures, status.BackoffUntil = list, 0, nil
 	for i := range list {

@@ -29,24 +29,23 @@ const (
 	priorGot    = 19 * observation / 10
 	priorFailed = observation / 10
 
-	// mostObserved is what counts of many like outcomes in a row: a pool that has
-	// given a thousand times and is dry now is not trusted for hours.
+	// mostObserved limits the weight of many equal outcomes in a row: after a thousand successes, an empty pool must not be trusted for
+	// hours.
 	mostObserved = 10 * observation
 
-	// adviceWeight lets a cloud that says never be heard (a chance of 317), and a
-	// handful of outcomes of our own outvote it.
+	// adviceWeight gives weight to a cloud's advice of no chance (a chance of 317), while a few own outcomes outweigh it.
 	adviceWeight = 4 * observation
 )
 
-// NoChance is that of a launch in a group that failed for what only a person can mend: no forecast counts on it.
+// NoChance is the chance of a launch in a group whose failure only a person can fix: no forecast counts on it.
 const NoChance = 1
 
-// unknownChance is the chance of a launch in a group of which nothing is known.
+// unknownChance is the chance of a launch in a group without evidence.
 const unknownChance = 1000 * priorGot / (priorGot + priorFailed)
 
-// Chance that a launch of n machines comes whole now, within one domain of the level if there is one, in parts per
-// thousand: from 1 to 1000, since the prior leaves nothing impossible. It is NoChance where the last launch failed for what only a
-// person can mend, until one succeeds or the person has acted.
+// Chance is the chance that a launch of n machines succeeds now as a whole, within one domain of the level if there is one, in parts per
+// thousand: from 1 to 1000, since the prior leaves nothing impossible. If the last launch failed for what only a person can fix, it is
+// NoChance until a launch succeeds or the person has acted.
 func (g *Group) Chance(n int, level string, now time.Time) int {
 	if slices.ContainsFunc(g.Backoffs, func(b v1alpha1.Backoff) bool {
 		return isBroken(&b) && int(b.AtLeast) <= max(n, 1) && (b.Level == "" || b.Level == level)
@@ -91,9 +90,8 @@ func chance(l *v1alpha1.Ledger, n int, level string, now time.Time) int {
 	return int((1000*came + all/2) / all)
 }
 
-// ExpectedCost is a price, in millionths of a USD, divided by the chance to get
-// what it buys, in parts per thousand: what a try costs that is repeated until it
-// succeeds. What no int64 can hold counts as the largest.
+// ExpectedCost is a price in millionths of a USD, divided by the chance to get what it buys in parts per thousand: the cost of a try that
+// is repeated until it succeeds. A result that exceeds int64 is its largest value.
 func ExpectedCost(microUSD int64, chance int) int64 {
 	const thousand = 1000
 	divisor := uint64(min(max(chance, 1), thousand))
@@ -105,9 +103,8 @@ func ExpectedCost(microUSD int64, chance int) int64 {
 	return int64(min(cost, math.MaxInt64))
 }
 
-// withAdvice returns the ledger with the advice in it, beside what was observed.
-// Advice grows old as outcomes do. The result is for plans; it is never persisted,
-// or the same advice would count again each time.
+// withAdvice returns the ledger with the advice, beside the observations. Advice ages as outcomes do. The result is for plans; it is never
+// stored, since the same advice would count again each time.
 func withAdvice(l *v1alpha1.Ledger, a *v1alpha1.Advice) *v1alpha1.Ledger {
 	if a == nil {
 		return l
@@ -159,7 +156,7 @@ const sizeClasses = 17
 // sizeClass counts from 0. Launches of one class are taken to be alike.
 func sizeClass(n int) int { return min(bits.Len(uint(max(n, 1))), sizeClasses) - 1 }
 
-// smallest is the smallest launch in the size class of n machines.
+// smallest returns the smallest launch in the size class of n machines.
 func smallest(n int) int32 { return 1 << sizeClass(n) }
 
 // whole is all of an amount, in the unit of remaining.
@@ -171,9 +168,8 @@ var halvings = [...]int64{
 	677_128, 648_420, 620_929, 594_604, 569_394, 545_254, 522_137, 500_000,
 }
 
-// remaining is what time leaves of an observation, in millionths: 2^(-age/halfLife)
-// to within 240 of them, being a table read along straight lines. It never grows
-// with age. Clocks differ: what seems to come from the future is new.
+// remaining is what is left of an observation at that age, in millionths: 2^(-age/halfLife), interpolated from a table with an error of at
+// most 240 millionths. It never grows with age. Clocks differ: an observation from the future is new.
 func remaining(age time.Duration) int64 {
 	if age <= 0 {
 		return whole
@@ -184,7 +180,7 @@ func remaining(age time.Duration) int64 {
 	return (halvings[i] - (halvings[i]-halvings[i+1])*into/int64(step)) >> halves
 }
 
-// part is an amount of which so many millionths are left.
+// part returns so many millionths of an amount.
 func part(amount, millionths int64) int64 { return amount * millionths / whole }
 
 // CompareBools orders false before true.

@@ -27,11 +27,10 @@ type SeenNode struct {
 	Inventory string
 }
 
-// unseenFor is how long a shape is remembered after the last node has gone.
+// unseenFor is how long a shape is kept after the last node is gone.
 const unseenFor = 24 * time.Hour
 
-// LearnShape returns what is known of the group's shape now that these nodes are
-// seen; nil while nothing is. The old shape stays as it is.
+// LearnShape returns the group's shape after these nodes were seen; nil while nothing is known. The old shape is not changed.
 func LearnShape(old *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate, nodes []SeenNode, now time.Time) *v1alpha1.LearnedShape {
 	next := &v1alpha1.LearnedShape{TemplateHash: templateHash(t)}
 	switch {
@@ -59,8 +58,8 @@ func LearnShape(old *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate, nodes []See
 	return next
 }
 
-// published returns the devices of most nodes, or the known ones while no node reports any. Known devices are never forgotten:
-// without them a gang that claims devices could not be launched from zero.
+// published returns the devices of most nodes, or the known ones while no node reports any. Known devices are never dropped: without them
+// a gang that claims devices could not be launched from zero.
 func published(known []v1alpha1.DevicePool, nodes []SeenNode, now time.Time) []v1alpha1.DevicePool {
 	best, votes := known, map[string]int{}
 	most := 0
@@ -76,8 +75,7 @@ func published(known []v1alpha1.DevicePool, nodes []SeenNode, now time.Time) []v
 	return best
 }
 
-// ForgottenAt is when the shape will be forgotten if no node is seen; zero if it
-// will not.
+// ForgottenAt is when the shape will be dropped if no node is seen; zero for never.
 func ForgottenAt(s *v1alpha1.LearnedShape) (at time.Time) {
 	if s == nil {
 		return at
@@ -93,7 +91,7 @@ func ForgottenAt(s *v1alpha1.LearnedShape) (at time.Time) {
 	return at
 }
 
-// madeFrom are the nodes that were made from the shape's template.
+// madeFrom returns the nodes that were made from the shape's template.
 func madeFrom(s *v1alpha1.LearnedShape, nodes []SeenNode) []SeenNode {
 	if s == nil || s.Since == nil {
 		return nodes
@@ -101,12 +99,11 @@ func madeFrom(s *v1alpha1.LearnedShape, nodes []SeenNode) []SeenNode {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n SeenNode) bool { return n.Registered.Before(s.Since.Time) })
 }
 
-// devicesSettle is how long a node may take until its devices are what they will be: they may be
-// partitioned or shared only after the device plugin has told of whole ones.
+// devicesSettle is how long the devices of a node may change: they may be partitioned or shared only after the device plugin has reported
+// whole ones.
 const devicesSettle = 5 * time.Minute
 
-// LearnsAt is when the devices of a young node that offers others than plans count with are
-// believed; zero if there is no such node.
+// LearnsAt is when the devices of a young node that differ from those in plans count; zero if there is no such node.
 func LearnsAt(ng *v1alpha1.NodeGroup, nodes []SeenNode, now time.Time) (at time.Time) {
 	promised := ResourcesFrom(Allocatable(ng.Spec.Template))
 	known := devicesOf(shown(promised, ng.Status.Shape, ng.Spec.Template), promised)
@@ -124,11 +121,10 @@ func LearnsAt(ng *v1alpha1.NodeGroup, nodes []SeenNode, now time.Time) (at time.
 	return at
 }
 
-// offered is the least that nodes offer of each resource that the template promises, and of
-// other devices of the same makers, or nil where no node tells. A node tells once it offers
-// some of each: one that is still starting has no devices yet. Of nodes that have the devices
-// of the template those with most tell: one of fewer has lost some, and the next machine will
-// not. Nodes with other devices, or more, tell only where there are no such nodes.
+// offered returns the least that nodes offer of each resource in the template, and of other devices of the same vendors, or nil without
+// evidence. A node counts when it offers some of each resource: a starting node has no devices yet. Of the nodes with the template's
+// devices, those with the most devices count: a node with fewer has lost some, and the next machine will have all. Nodes with other
+// devices, or more, count only if there are no such nodes.
 func offered(t v1alpha1.NodeTemplate, old *v1alpha1.LearnedShape, nodes []SeenNode, now time.Time) Resources {
 	promised := ResourcesFrom(Allocatable(t))
 	maps.DeleteFunc(promised, func(_ corev1.ResourceName, v int64) bool { return v == 0 })
@@ -159,10 +155,10 @@ func offered(t v1alpha1.NodeTemplate, old *v1alpha1.LearnedShape, nodes []SeenNo
 	return leastOf(promised, most(usual, promised))
 }
 
-// accelerators are the makers of devices that nodes may show although the template promises none.
+// accelerators are the vendors of devices that nodes may offer even if the template promises none.
 var accelerators = []string{"nvidia.com/", "amd.com/"}
 
-// devicesOf are the devices among what a node offers that are of makers that the template names.
+// devicesOf returns the offered devices of the vendors in the template.
 func devicesOf(offer, promised Resources) Resources {
 	makers := slices.Clone(accelerators)
 	for name := range promised {
@@ -185,7 +181,7 @@ func within(devices, promised Resources) bool {
 	return !short
 }
 
-// most are the nodes with as many devices of each name as any other has.
+// most returns the nodes with the largest number of devices of each name.
 func most(nodes []SeenNode, promised Resources) []SeenNode {
 	top := Resources{}
 	for i := range nodes {
@@ -200,7 +196,7 @@ func most(nodes []SeenNode, promised Resources) []SeenNode {
 	})
 }
 
-// latest are the nodes with the devices of that which registered last, which the next is like.
+// latest returns the nodes with the same devices as the node that registered last, which the next node will have.
 func latest(nodes []SeenNode, promised Resources) []SeenNode {
 	if len(nodes) == 0 {
 		return nil
@@ -212,8 +208,7 @@ func latest(nodes []SeenNode, promised Resources) []SeenNode {
 	return slices.DeleteFunc(nodes, func(n SeenNode) bool { return !maps.Equal(devicesOf(n.Allocatable, promised), devices) })
 }
 
-// leastOf is the least that the nodes offer of each resource that one of them or the template
-// has; nil for no nodes.
+// leastOf returns the least that the nodes offer of each resource that one of them or the template has; nil for no nodes.
 func leastOf(promised Resources, nodes []SeenNode) (least Resources) {
 	for i := range nodes {
 		offer := nodes[i].Allocatable
@@ -227,8 +222,8 @@ func leastOf(promised Resources, nodes []SeenNode) (least Resources) {
 	return least
 }
 
-// shown is what the template promises, or nodes made from it offer: of devices whatever that is,
-// of all else where it is less.
+// shown returns what plans use: the devices that nodes offer, and of other resources the smaller of the template's promise and the nodes'
+// offer.
 func shown(promised Resources, s *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate) Resources {
 	if s == nil {
 		return promised
@@ -259,7 +254,7 @@ func templateHash(t v1alpha1.NodeTemplate) string {
 	return hashOf(t)
 }
 
-// Difference is something in which nodes are not what their NodeGroup says.
+// Difference is a difference between nodes and their NodeGroup.
 type Difference struct {
 	Kind DifferenceKind
 	// Message says what differs, by how much, and what to change.
@@ -272,8 +267,7 @@ type DifferenceKind string
 const (
 	// LessThanPromised: nodes offer less of some resource.
 	LessThanPromised DifferenceKind = "LessThanPromised"
-	// OtherDevices: nodes offer devices that the template does not promise, or more of them, as
-	// where GPUs are partitioned or shared.
+	// OtherDevices: nodes offer devices that the template does not promise, or more of them, such as partitioned or shared GPUs.
 	OtherDevices DifferenceKind = "OtherDevices"
 	// LabelsMissing: a node lacks a label, or has another value of it.
 	LabelsMissing DifferenceKind = "LabelsMissing"
@@ -283,11 +277,9 @@ const (
 	TaintsMissing DifferenceKind = "TaintsMissing"
 )
 
-// Differences are those between the NodeGroup and its nodes, in the order of their
-// kinds and then of names; each once, for the first of the nodes by name. What
-// comes while a node starts, such as devices and the labels of agents, is missed
-// only once the node is older than the group's joinTimeout; told is false where no
-// node is old enough to tell.
+// Differences returns the differences between the NodeGroup and its nodes, ordered by kind and name; each once, for the first of the nodes
+// by name. What arrives while a node starts, such as devices and the labels of agents, is missing only after the group's joinTimeout; told
+// is false if no node is that old.
 func Differences(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape, nodes []SeenNode, now time.Time) (out []Difference, told bool) {
 	nodes = slices.DeleteFunc(slices.Clone(madeFrom(s, nodes)), func(n SeenNode) bool {
 		return now.Before(SettledAt(ng, n.Registered))
@@ -315,7 +307,7 @@ func lessThanPromised(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape, nodes []
 				Quantity(name, has), name, Quantity(name, want-has), Quantity(name, want), name)})
 		}
 		if has == 0 {
-			continue // told already, and for all nodes
+			continue // reported already, and for all nodes
 		}
 		if i := slices.IndexFunc(nodes, func(n SeenNode) bool { return n.Allocatable[name] <= 0 }); i >= 0 {
 			out = append(out, Difference{LessThanPromised, fmt.Sprintf(
@@ -396,7 +388,7 @@ func labelsMissing(ng *v1alpha1.NodeGroup, nodes []SeenNode) (out []Difference) 
 	return out
 }
 
-// fieldOfLabel is the field of a NodeGroup that promises the label.
+// fieldOfLabel returns the field of a NodeGroup that promises the label.
 func fieldOfLabel(ng *v1alpha1.NodeGroup, key string) string {
 	switch {
 	case key == v1alpha1.CapacityTypeLabel:

@@ -135,10 +135,10 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestMembersTellWhenTheyStarted: lists of a managed instance group do not say when its members were started, and a process that starts
+// TestMembersHaveTheirStartTime: lists of a managed instance group do not say when its members were started, and a process that starts
 // must not take machines that have run for long for new ones: those that seem to have lost their node would go at once, as what a crash
 // has left.
-func TestMembersTellWhenTheyStarted(t *testing.T) {
+func TestMembersHaveTheirStartTime(t *testing.T) {
 	for _, method := range []string{"owned", "owned-regional", "flex"} {
 		t.Run(method, func(t *testing.T) {
 			l := newLab(t, cloudsim.Config{Pools: every(4)}, simulated())

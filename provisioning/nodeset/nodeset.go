@@ -1,4 +1,4 @@
-// Package nodeset keeps the nodes that plans look at, by what they are to gangs.
+// Package nodeset indexes the nodes of plans by what distinguishes them for gangs.
 package nodeset
 
 import (
@@ -26,28 +26,28 @@ import (
 // neither changes. What reads a set only may do so from many goroutines.
 type Set struct {
 	byName *btree.BTreeG[*filed]
-	// owned finds nodes by what they have to do with.
+	// owned indexes nodes by their owners.
 	owned *btree.BTreeG[ownership]
 	// room has the nodes as they are; best as they would be on the best of days:
 	// free and open.
 	room, best *classes
-	// keys are the labels by which nodes are told apart, in order. Others, and the
-	// host name above all, differ from node to node and few pods select on them.
+	// keys are the labels that distinguish nodes, in order. Others, above all the host name, differ from node to node, and few pods
+	// select on them.
 	keys []string
 	dims *dims
-	// kinds by their text; only changes look them up.
+	// kinds by their text. Only changes use it.
 	kinds map[string]*Kind
-	// changes is how many there have been.
+	// changes is the number of changes.
 	changes int
 }
 
-// filed is a node with where it is filed; a class is nil where it is in none.
+// filed is a node with its place in the index; a class is nil if it is in none.
 type filed struct {
 	node       *state.Node
 	room, best *Class
 }
 
-// ownership says that a node concerns an owner: see the functions that make owners.
+// ownership says that a node concerns an owner: see the functions that return owners.
 type ownership struct {
 	owner string
 	node  *state.Node
@@ -56,15 +56,15 @@ type ownership struct {
 // Awaiting owns the nodes that are booked for pods that have not all come.
 const Awaiting = "Awaiting"
 
-// Taken owns the nodes that Muster holds and that others' pods have slipped onto.
-const Taken = "squatted"
+// Taken owns the nodes that Muster has cordoned and that run pods without a booking.
+const Taken = "taken"
 
 // repelling owns the nodes with pods that may keep away others of the namespace; empty is of any.
 func repelling(namespace string) string { return "repelling/" + namespace }
 
 func bookedBy(uid types.UID) string { return "booked/" + string(uid) }
 
-// KeyedBy owns the nodes that bear the booking label of the key.
+// KeyedBy owns the nodes with the booking label of the key.
 func KeyedBy(key string) string { return "key/" + key }
 
 func launchedBy(token string) string { return "launch/" + token }
@@ -109,8 +109,7 @@ type dims struct {
 	index map[corev1.ResourceName]int
 }
 
-// Kind is what a pod's constraints see of a node: labels that pods select on,
-// and taints; and when its machine ends.
+// Kind is what the constraints of a pod depend on: the labels that pods select on, the taints, and the end of the machine.
 type Kind struct {
 	// text is equal for equal kinds only.
 	text   string
@@ -121,11 +120,10 @@ type Kind struct {
 	EndsAt time.Time
 }
 
-// Class is a number of nodes that are the same to every plan that does not know
-// one of them by name.
+// Class is a set of nodes that are equal for every plan that does not refer to one of them by name.
 type Class struct {
 	*Kind
-	// room of resources by their Index; what is missing at the end is 0.
+	// room is the free amount of resources by their Index; missing ones at the end are 0.
 	room []int64
 	// Devices are all that are free on a node. They, cpu and memory are the first things that classes
 	// are ordered by, rest is everything else.
@@ -135,7 +133,7 @@ type Class struct {
 	Claimable fit.Devices
 }
 
-// order of classes is total, and does not depend on what came first.
+// order is a total order of classes, independent of their creation.
 func (c *Class) order(o *Class) int {
 	if c == o {
 		return 0
@@ -175,8 +173,7 @@ var DefaultKeys = []string{
 	v1alpha1.NodeGroupLabel, v1alpha1.CapacityTypeLabel,
 }
 
-// New returns an empty set whose nodes are told apart by the given labels and
-// the default ones.
+// New returns an empty set whose nodes are distinguished by the given labels and the default ones.
 func New(keys ...string) *Set {
 	keys = slices.Concat(DefaultKeys, keys)
 	slices.Sort(keys)
@@ -225,8 +222,7 @@ func (c *classes) clone() *classes {
 	return &classes{counts: c.counts.Clone(), members: c.members.Clone()}
 }
 
-// WithKeys is the set with nodes told apart by more labels. It costs by the number
-// of nodes.
+// WithKeys returns the set with nodes distinguished by more labels. It takes time in proportion to the number of nodes.
 func (s *Set) WithKeys(keys []string) *Set {
 	out := New(slices.Concat(s.keys, keys)...)
 	for n := range s.All() {
@@ -235,14 +231,14 @@ func (s *Set) WithKeys(keys []string) *Set {
 	return out
 }
 
-// Keys are the labels by which nodes are told apart, in order.
+// Keys returns the labels that distinguish nodes, in order.
 func (s *Set) Keys() []string { return slices.Clone(s.keys) }
 
-// scattered is how many more kinds than twice those that there would be otherwise a label may make.
+// scattered is the maximum number of kinds that a label may add, beside doubling them.
 const scattered = 128
 
-// Scatters reports whether few nodes would be alike if they were told apart by the label, as by a serial number: each plan would
-// cost by the number of nodes. Nodes of a kind have the same group and default keys.
+// Scatters reports whether the label would leave few nodes equal, like a serial number: each plan would take time in proportion to the
+// number of nodes. Nodes of a kind have the same group and default keys.
 func (s *Set) Scatters(key string) bool {
 	if s.Len() <= scattered {
 		return false
@@ -259,7 +255,7 @@ func (s *Set) Scatters(key string) bool {
 	return len(split) > 2*len(kinds)+scattered
 }
 
-// Lacks are those of the labels by which nodes are not told apart.
+// Lacks returns the labels that do not distinguish nodes.
 func (s *Set) Lacks(keys []string) (out []string) {
 	for _, k := range keys {
 		if _, ok := slices.BinarySearch(s.keys, k); !ok {
@@ -269,7 +265,7 @@ func (s *Set) Lacks(keys []string) (out []string) {
 	return out
 }
 
-// Changes is how many there have been: what was derived from the set before the last one is old.
+// Changes is the number of changes: a result that was derived from the set before the last change is outdated.
 func (s *Set) Changes() int { return s.changes }
 
 // Len is the number of nodes.
@@ -295,10 +291,10 @@ func (s *Set) find(name string) *filed {
 	return f
 }
 
-// BookedBy are the nodes that bear a booking of the request, by name.
+// BookedBy returns the nodes with a booking of the request, by name.
 func (s *Set) BookedBy(uid types.UID) iter.Seq[*state.Node] { return s.OwnedBy(bookedBy(uid)) }
 
-// HasBookings reports whether some node bears a booking of the request.
+// HasBookings reports whether a node has a booking of the request.
 func (s *Set) HasBookings(uid types.UID) bool {
 	for range s.BookedBy(uid) {
 		return true
@@ -306,13 +302,13 @@ func (s *Set) HasBookings(uid types.UID) bool {
 	return false
 }
 
-// LaunchedBy are the nodes that the attempt of that token made, by name.
+// LaunchedBy returns the nodes of the attempt with that token, by name.
 func (s *Set) LaunchedBy(token string) iter.Seq[*state.Node] { return s.OwnedBy(launchedBy(token)) }
 
-// LaunchedFor are the nodes that any launch for the request made, by name.
+// LaunchedFor returns the nodes of any launch for the request, by name.
 func (s *Set) LaunchedFor(uid types.UID) iter.Seq[*state.Node] { return s.OwnedBy(launchedFor(uid)) }
 
-// Repelling are the nodes with pods that may keep away those of the namespace: by name, some of them twice.
+// Repelling returns the nodes with pods whose anti-affinity may match those of the namespace: by name, some of them twice.
 func (s *Set) Repelling(namespace string) iter.Seq[*state.Node] {
 	return func(yield func(*state.Node) bool) {
 		for _, of := range []string{"", namespace} {
@@ -325,7 +321,7 @@ func (s *Set) Repelling(namespace string) iter.Seq[*state.Node] {
 	}
 }
 
-// OwnedBy are the nodes that concern the owner, by name.
+// OwnedBy returns the nodes that concern the owner, by name.
 func (s *Set) OwnedBy(owner string) iter.Seq[*state.Node] {
 	return func(yield func(*state.Node) bool) {
 		s.owned.AscendGreaterOrEqual(ownership{owner, &state.Node{}}, func(o ownership) bool {
@@ -342,7 +338,7 @@ func (s *Set) classes(ideal bool) *classes {
 	return s.room
 }
 
-// ClassOf is the class of the node of that name, as it is or on the best of days; nil without.
+// ClassOf returns the class of the node with that name, in its current or its ideal state; nil for none.
 func (s *Set) ClassOf(name string, ideal bool) *Class {
 	f := s.find(name)
 	switch {
@@ -355,15 +351,14 @@ func (s *Set) ClassOf(name string, ideal bool) *Class {
 	}
 }
 
-// Classes are those of the nodes as they are, or on the best of days, in order, and how many nodes
-// each has.
+// Classes returns the classes of the nodes in their current or their ideal state, in order, and the number of nodes in each.
 func (s *Set) Classes(ideal bool) iter.Seq2[*Class, int] {
 	return func(yield func(*Class, int) bool) {
 		s.classes(ideal).counts.Ascend(func(c counted) bool { return yield(c.Class, c.count) })
 	}
 }
 
-// Members are the nodes of the class, by name.
+// Members returns the nodes of the class, by name.
 func (s *Set) Members(c *Class, ideal bool) iter.Seq[*state.Node] {
 	return func(yield func(*state.Node) bool) {
 		s.classes(ideal).members.AscendGreaterOrEqual(member{c, &state.Node{}}, func(m member) bool {
@@ -372,13 +367,13 @@ func (s *Set) Members(c *Class, ideal bool) iter.Seq[*state.Node] {
 	}
 }
 
-// Index is where the room of classes has the resource; ok is false where no node ever had it.
+// Index returns the index of the resource in the room of classes; ok is false if no node ever had it.
 func (s *Set) Index(name corev1.ResourceName) (k int, ok bool) {
 	k, ok = s.dims.index[name]
 	return k, ok
 }
 
-// Room is what a node of the class has free of the resource with that Index.
+// Room returns the free amount of the resource with that Index on a node of the class.
 func (c *Class) Room(k int) int64 {
 	if k >= len(c.room) {
 		return 0
@@ -461,7 +456,7 @@ func (s *Set) unfile(from *classes, c *Class, n *state.Node) {
 	}
 }
 
-// vector is the room as numbers in the order of dims.
+// vector returns the room as numbers in the order of dims.
 func (s *Set) vector(room nodegroups.Resources) []int64 {
 	for name := range room {
 		if _, ok := s.dims.index[name]; !ok {

@@ -35,10 +35,10 @@ const (
 	// firstPause and longestPause bound the time for which a request that has bought too much buys nothing.
 	firstPause   = 10 * time.Minute
 	longestPause = 6 * time.Hour
-	// excess is how many times the machines that it needs a request may buy.
+	// excess is the multiple of the machines that it needs which a request may buy.
 	excess = 2
-	// markLength is the length of what stands for a machine in the record, and mostMarks how many machines the record names:
-	// a value of provisioningClassDetails has at most 32,768 characters. More are only counted.
+	// markLength is the length of the mark of a machine in the record, and mostMarks the number of marks: a value of
+	// provisioningClassDetails has at most 32,768 characters. More machines are only counted.
 	markLength = 4
 	mostMarks  = 7000
 )
@@ -46,11 +46,11 @@ const (
 // Uncalled is the value of Record.By if no process has made the missing calls since they were recorded.
 const Uncalled = "-"
 
-// Record is what has been bought for a request, as its status records it with every other change. The zero value is that nothing was.
+// Record is what has been bought for a request. Its status is written with it at every other change. The zero value is nothing.
 type Record struct {
 	// Needed is the number of machines of the request's largest attempt.
 	Needed int `json:"needed,omitempty"`
-	// Marks are the machines, each of them markLength characters, in order. Earlier are others before them.
+	// Marks are the marks of the machines, each markLength characters, in order. Earlier is the number of machines before them.
 	Marks   string `json:"machines,omitempty"`
 	Earlier int    `json:"earlier,omitempty"`
 	// Unseen is the number of machines that may have been created by calls without an answer, or whose answer was lost with a
@@ -61,23 +61,23 @@ type Record struct {
 	// that are not the attempt's, or that it has replaced since.
 	By     string `json:"by,omitempty"`
 	Before int    `json:"before,omitempty"`
-	// Explained machines came with a refusal of the cloud.
+	// Explained is the number of machines that the cloud made before it refused the launch.
 	Explained int `json:"explained,omitempty"`
-	// Failed are the machines of attempts that failed without such an explanation, in the NodeGroups of FailedIn, which has the mark of
+	// Failed is the number of machines of attempts that failed without a refusal, in the NodeGroups of FailedIn, which has the mark of
 	// each.
 	Failed   int    `json:"failed,omitempty"`
 	FailedIn string `json:"failedIn,omitempty"`
-	// Vain is what machines have cost that never served the gang, by cause, in the format that Wasted writes.
+	// Vain is the cost of machines that never served the gang, by cause, in the format that Wasted writes.
 	Vain string `json:"vain,omitempty"`
-	// Accepted is how many of those that are not explained do not count any more: the gang has run with them.
+	// Accepted is the number of unexplained machines that no longer count: the gang has run with them.
 	Accepted int `json:"accepted,omitempty"`
-	// Stops is how often the request was stopped, Until the end of the last pause, and Spent how many machines were bought then.
+	// Stops is how often the request was stopped, Until the end of the last pause, and Spent the number of machines at that time.
 	Stops int       `json:"stops,omitempty"`
 	Until time.Time `json:"until,omitzero"`
 	Spent int       `json:"spent,omitempty"`
 }
 
-// Of reads the record. One that was edited and cannot be read counts as none.
+// Of reads the record. If it was edited and cannot be read, it counts as none.
 func Of(r *provreq.ProvisioningRequest) (out Record) {
 	if json.Unmarshal([]byte(r.Status.ProvisioningClassDetails[Detail]), &out) != nil {
 		return Record{}
@@ -85,7 +85,7 @@ func Of(r *provreq.ProvisioningRequest) (out Record) {
 	return out
 }
 
-// AcceptedBy is up to how many machines an administrator has accepted what was bought, by annotation.
+// AcceptedBy is the number of machines up to which an administrator has accepted the purchases, by annotation.
 func AcceptedBy(r *provreq.ProvisioningRequest) int {
 	n, err := strconv.Atoi(r.Annotations[v1alpha1.AcceptedPurchasesAnnotation])
 	if err != nil {
@@ -103,7 +103,7 @@ func (p *Record) Encode() string {
 	return string(out)
 }
 
-// Mark stands for a machine in the record. A machine whose name was given again to one that was started later is another machine.
+// Mark returns the mark of a machine in the record. If its name is reused by a machine that started later, that is another machine.
 func Mark(group, name string, again time.Time) string {
 	id := group + "/" + name
 	if !again.IsZero() {
@@ -113,10 +113,10 @@ func Mark(group, name string, again time.Time) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])[:markLength]
 }
 
-// Bought is how many machines were bought that nothing explains.
+// Bought is the number of machines without an explanation.
 func (p *Record) Bought() int { return p.Seen() + p.Unseen - p.Explained }
 
-// Seen is how many machines were seen.
+// Seen is the number of machines that were seen.
 func (p *Record) Seen() int { return p.Earlier + len(p.Marks)/markLength }
 
 // With adds machines that were seen. A machine that was counted as unseen is no longer counted as such.
@@ -159,7 +159,7 @@ func (p *Record) hasFailedIn(group string) bool {
 	return false
 }
 
-// split returns the marks in a row of them.
+// split returns the marks one by one.
 func split(marks string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for len(marks) >= markLength && yield(marks[:markLength]) {
@@ -168,8 +168,8 @@ func split(marks string) iter.Seq[string] {
 	}
 }
 
-// Most is how many machines that nothing explains the request may have bought at that time, to buy more in these NodeGroups. Those that
-// failed in others do not count.
+// Most is the number of unexplained machines that the request may have at that time to buy more in these NodeGroups. Failures in other
+// NodeGroups do not count.
 func (p *Record) Most(now time.Time, groups []string) int {
 	most := p.Accepted + excess*p.Needed
 	if p.Stops > 0 && !now.Before(p.Until) {
@@ -181,7 +181,7 @@ func (p *Record) Most(now time.Time, groups []string) int {
 	return most
 }
 
-// StopAt is the record once the request is stopped at that time; it is the same while a pause lasts.
+// StopAt returns the record after the request is stopped at that time. It does not change during a pause.
 func (p Record) StopAt(now time.Time) Record {
 	if p.Stops > 0 && now.Before(p.Until) && p.Bought() <= p.Spent {
 		return p

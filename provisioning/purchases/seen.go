@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
-// Seen are the machines that a process has seen of each request, by its UID: also those that are listed no more.
+// Seen are the machines that a process has seen of each request, by its UID, including those that are no longer listed.
 type Seen map[types.UID]map[machine]*purchase
 
 type machine struct{ group, name string }
@@ -41,7 +41,7 @@ func (s Seen) Add(request types.UID, launch, group, name string, started time.Ti
 	p.gone, p.started = false, when.Latest(p.started, started)
 }
 
-// Gone notes that a machine is listed no more.
+// Gone records that a machine is no longer listed.
 func (s Seen) Gone(request types.UID, group, name string) {
 	if p := s[request][machine{group, name}]; p != nil {
 		p.gone = true
@@ -62,8 +62,8 @@ func (s Seen) Forget(over func(types.UID) bool) {
 	maps.DeleteFunc(s, func(request types.UID, _ map[machine]*purchase) bool { return over(request) })
 }
 
-// Carried is what was bought for the requests of a Workload that were deleted, by the UID of the Workload: each of its attempts at
-// capacity has a request of its own.
+// Carried has the purchases for the deleted requests of a Workload, by the UID of the Workload: each of its attempts to get capacity has
+// its own request.
 type Carried map[types.UID]carried
 
 type carried struct {
@@ -74,10 +74,10 @@ type carried struct {
 // carriedFor is how long the purchases of a deleted request count for the next one of its Workload.
 const carriedFor = 24 * time.Hour
 
-// Of is what was bought for a Workload.
+// Of returns the purchases for a Workload.
 func (c Carried) Of(workload types.UID) Record { return c[workload].record }
 
-// End takes over the record of a request that is deleted, with the machines that were seen of it. Where its gang ran nothing is carried.
+// End takes over the record of a deleted request, with the machines that were seen of it. If its gang ran, nothing is carried over.
 func (c Carried) End(workload types.UID, record Record, made []Machine, ran bool, now time.Time) {
 	record = cmp.Or(record, c.Of(workload)).With(made)
 	delete(c, workload)

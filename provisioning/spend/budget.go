@@ -16,15 +16,13 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// Budget is what a CapacityPolicy lets namespaces, or queues of theirs, spend together in
-// a period, and what they have spent.
+// Budget is the amount that a CapacityPolicy lets namespaces, or their queues, spend together in a period, and their spend.
 type Budget struct {
 	// Policy and Name of the budget.
 	Policy, Name string
 	// Covers reports whether the spending of a tenant counts.
 	Covers func(state.Tenant) bool
-	// Queues are the LocalQueues that share the budget, for messages; empty where all
-	// requests of the namespaces do.
+	// Queues are the LocalQueues that share the budget, for messages; empty if all requests of the namespaces do.
 	Queues []string
 	// QueuedOnly: requests of no queue have no part in a budget of queues.
 	QueuedOnly bool
@@ -33,22 +31,22 @@ type Budget struct {
 	Period   v1alpha1.BudgetPeriod
 	// Starts and Ends bound the period.
 	Starts, Ends time.Time
-	// Reserve is for how long money is set aside for gangs that have no known end.
+	// Reserve is the time for which the cost of gangs without a known end is committed.
 	Reserve time.Duration
 	// Spent in the period so far.
 	Spent Meter
-	// Vain is what launches in vain have cost in the period so far.
+	// Vain is the cost of launches in vain in the period so far.
 	Vain Vain
 }
 
-// Vain is what launches in vain have cost in a period, and what they may.
+// Vain is the cost of launches in vain in a period, and its limit.
 type Vain struct {
 	Meter
 	// Percent of the spend are allowed, and Minimum whatever was spent, in millionths of a USD.
 	Percent, Minimum int64
 }
 
-// VainLimit is what launches in vain may cost, by the spend until that time.
+// VainLimit is the limit for launches in vain, by the spend until that time.
 func (b *Budget) VainLimit(now time.Time) int64 {
 	return max(b.Vain.Minimum, b.Spent.Until(now).MicroUSD/100*b.Vain.Percent)
 }
@@ -58,19 +56,18 @@ func (b *Budget) VainSpent(now time.Time) bool {
 	return now.Before(b.Ends) && b.Vain.Until(now).MicroUSD >= b.VainLimit(now)
 }
 
-// Charge is what a request pays for its machines, those that it has asked for
-// included.
+// Charge is what a request pays for its machines, including those that it has requested.
 type Charge struct {
 	Request types.UID
 	state.Tenant
 	MicroUSDPerHour int64
-	// Runs is how long its gang runs at most once its pods may come, which is since
-	// Since; zero where that is not known, or they may not yet.
+	// Runs is how long its gang runs at most after its pods may be created, which is since Since; zero if it is unknown, or if they may
+	// not be created yet.
 	Runs  time.Duration
 	Since time.Time
 }
 
-// SpentOn and VainOn are what a status says of all launches and of those in vain, in millionths of a USD; zero where it makes no sense.
+// SpentOn and VainOn are the amounts of a status for all launches and for those in vain, in millionths of a USD; zero if they are invalid.
 func SpentOn(status v1alpha1.BudgetStatus) int64 { return microUSD(status.Spent) }
 
 func VainOn(status v1alpha1.BudgetStatus) int64 { return microUSD(status.SpentInVain) }
@@ -83,8 +80,7 @@ func microUSD(amount string) int64 {
 	return nodegroups.MicroUSD(&q)
 }
 
-// Left is how much longer the charge will be paid, as far as a budget that ends then
-// is concerned.
+// Left is how much longer the charge will be paid within a budget period that ends at Ends.
 func (b *Budget) Left(c *Charge, now time.Time) time.Duration {
 	left := b.Reserve
 	if c.Runs > 0 {
@@ -96,14 +92,13 @@ func (b *Budget) Left(c *Charge, now time.Time) time.Duration {
 	return max(0, min(left, b.Ends.Sub(now)))
 }
 
-// Standing is how a budget stands at a time, in millionths of a USD.
+// Standing is the state of a budget at a time, in millionths of a USD.
 type Standing struct {
-	// Spent in the period so far, Committed to what machines will cost yet that are in
-	// use or asked for.
+	// Spent is the spend of the period so far, Committed the future cost of machines that are in use or requested.
 	Spent, Committed int64
 }
 
-// Stands says how the budget stands beside these charges.
+// Stands returns the state of the budget with these charges.
 func (b *Budget) Stands(charges []Charge, now time.Time) Standing {
 	out := Standing{Spent: b.Spent.Until(now).MicroUSD}
 	for i := range charges {
@@ -114,8 +109,7 @@ func (b *Budget) Stands(charges []Charge, now time.Time) Standing {
 	return out
 }
 
-// PriceOf what is left of a charge, rounded up. The sum of many stays far from
-// overflowing.
+// PriceOf returns the price of the rest of a charge, rounded up. Sums of many do not overflow.
 func (b *Budget) PriceOf(c *Charge, now time.Time) int64 {
 	const most = 1 << 50
 	hi, lo := bits.Mul64(uint64(b.Left(c, now).Milliseconds()), uint64(c.MicroUSDPerHour))
@@ -127,11 +121,11 @@ func (b *Budget) PriceOf(c *Charge, now time.Time) int64 {
 	return int64(min(price, most))
 }
 
-// SharedPrice is what a gang is held to pay for its part of a machine that another gang
-// is getting: half of the price at most, since there are two of them at least.
+// SharedPrice is what counts for a gang's part of a machine that another gang is getting: half of the price, since at least two gangs
+// share it.
 func SharedPrice(microUSDPerHour int64) int64 { return (microUSDPerHour + 1) / 2 }
 
-// Sharers are the namespaces or queues that share the budget, in words.
+// Sharers names the namespaces or queues that share the budget.
 func (b *Budget) Sharers() string {
 	var out string
 	switch len(b.Queues) {

@@ -6,24 +6,22 @@ import (
 	"time"
 )
 
-// Meter adds up what is spent at a rate that changes. The zero value has spent
-// nothing, at no rate.
+// Meter adds up the spend at a rate that changes. The zero value has no spend and no rate.
 type Meter struct {
 	// At is until when MicroUSD, in millionths of a USD, is counted.
 	At       time.Time
 	MicroUSD int64
 	// MicroUSDPerHour is the rate from then on.
 	MicroUSDPerHour int64
-	// rest is what has not come to a millionth of a USD yet, in millionths of a USD
-	// per hour times milliseconds: a meter that is read often loses nothing by it.
+	// rest is the remainder below a millionth of a USD, in millionths of a USD per hour times milliseconds, so that frequent reads lose
+	// nothing.
 	rest uint64
 }
 
 // HourMilliseconds is an hour in milliseconds.
 const HourMilliseconds = uint64(time.Hour / time.Millisecond)
 
-// Until is the meter as it stands at that time. A clock that was set back adds
-// nothing.
+// Until returns the meter at that time. A clock that was set back adds nothing.
 func (m Meter) Until(now time.Time) Meter {
 	ms := now.Sub(m.At).Milliseconds()
 	if ms <= 0 {
@@ -42,7 +40,7 @@ func (m Meter) Until(now time.Time) Meter {
 	return m
 }
 
-// Rated is the meter at another rate from that time on.
+// Rated returns the meter with another rate from that time on.
 func (m Meter) Rated(microUSDPerHour int64, now time.Time) Meter {
 	m = m.Until(now)
 	m.MicroUSDPerHour = microUSDPerHour

@@ -10,24 +10,22 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// Report is what is to be told of a budget.
+// Report is the report on a budget.
 type Report struct {
 	// Status as it stands.
 	Status v1alpha1.BudgetStatus
 	// Due reports whether the status on record is not good enough any more.
 	Due bool
-	// Warning is a sentence for the budget's owners, once a period for each share of the
-	// budget that they are told of; empty for none. VainWarning is the one that launches in vain
-	// have cost what they may.
+	// Warning is a sentence for the budget's owners, once a period for each reported percentage of the budget; empty for none.
+	// VainWarning is the warning that launches in vain have used up their limit.
 	Warning, VainWarning string
 }
 
-// shares of a budget that people are told of, in percent, in descending order.
-var toldPercents = []int64{100, 80}
+// The percentages of a budget that are reported, in descending order.
+var reportedPercents = []int64{100, 80}
 
-// Report says how the budget stands beside what is on record of it, which is the zero
-// value where that is nothing. A status is due when it is of another period, when
-// there is a warning, and when a thousandth of the budget has been spent since.
+// Report compares the budget with its recorded status, which is the zero value if there is none. A status is due when it is of another
+// period, when there is a warning, and when a thousandth of the budget has been spent since.
 func (b *Budget) Report(old v1alpha1.BudgetStatus, now time.Time) Report {
 	spent, vain := b.Spent.Until(now), b.Vain.Until(now).MicroUSD
 	out := Report{Status: v1alpha1.BudgetStatus{
@@ -39,7 +37,7 @@ func (b *Budget) Report(old v1alpha1.BudgetStatus, now time.Time) Report {
 	if samePeriod {
 		out.Status.WarnedPercent, out.Status.WarnedInVain = old.WarnedPercent, old.WarnedInVain
 	}
-	for _, percent := range toldPercents {
+	for _, percent := range reportedPercents {
 		if spent.MicroUSD > 0 && spent.MicroUSD >= b.MicroUSD/100*percent && int64(out.Status.WarnedPercent) < percent {
 			out.Status.WarnedPercent = int32(percent)
 			out.Warning = b.warning(percent, spent.MicroUSD)
@@ -55,7 +53,7 @@ func (b *Budget) Report(old v1alpha1.BudgetStatus, now time.Time) Report {
 	return out
 }
 
-// SayVain says how much launches in vain have cost of the budget, of how much, and until when that counts.
+// SayVain says how much of the budget launches in vain have cost, their limit, and until when that counts.
 func (b *Budget) SayVain(now time.Time) string {
 	return fmt.Sprintf("launches in vain have cost %s of the %s USD that CapacityPolicy %s allows them in the %s that ends at %s "+
 		"(spec.budgets[name=%s].vainLaunches)", text.Dollars(b.Vain.Until(now).MicroUSD), text.Dollars(b.VainLimit(now)), b.Policy,

@@ -13,16 +13,15 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// Gang is what must be there together.
+// Gang is a set of pods that must run together.
 type Gang struct {
 	// Namespace of the pods.
 	Namespace string
-	// Queue is the LocalQueue that the pods come from; empty for none.
+	// Queue is the LocalQueue of the pods; empty for none.
 	Queue string
 	// Name as namespace/name of the request or workload, for messages.
 	Name string
-	// UID of the request; what it has booked or launched already is its own.
-	// Empty for a gang that has no request yet.
+	// UID of the request, which owns what it has booked or launched already. Empty for a gang without a request.
 	UID types.UID
 	// Key is the booking key of the request; empty for none.
 	Key string
@@ -31,7 +30,7 @@ type Gang struct {
 	PodSets []PodSet
 }
 
-// Tenant is what pays for the machines of the gang.
+// Tenant returns the tenant that pays for the machines of the gang.
 func (g *Gang) Tenant() Tenant { return Tenant{g.Namespace, g.Queue} }
 
 // PodSet is Count pods of one template.
@@ -41,12 +40,12 @@ type PodSet struct {
 	// Template after the API server's defaulting. It is not changed.
 	Template *corev1.PodTemplateSpec
 
-	// Pod and refusal are what NewPodSet has read of the template.
+	// Pod and refusal are the results of NewPodSet.
 	Pod     *fit.Pod
 	refusal fit.Refusal
 }
 
-// Class says what may be done for a gang.
+// Class is what may be done for a gang.
 type Class int
 
 const (
@@ -62,8 +61,8 @@ type Policy struct {
 	Split v1alpha1.Split
 	// CapacityTypes that may be used, the most wanted first.
 	CapacityTypes []v1alpha1.CapacityType
-	// Topology is a node label whose values are the domains that the gang must stay
-	// within one of; empty without such a bound. Its podSets may be bound, too, see fit.Domains.
+	// Topology is a node label. All pods of the gang must be in one of its domains; empty for none. Its podSets may have bounds of their
+	// own, see fit.Domains.
 	Topology string
 	// MaxMicroUSDPerHour bounds the price of the launched machines of the gang,
 	// in millionths of a USD per hour; negative means no bound.
@@ -73,11 +72,11 @@ type Policy struct {
 	// RevokeOnLoss: a request whose pods run gets CapacityRevoked=True when one of
 	// their machines is lost.
 	RevokeOnLoss bool
-	// StartTimeout is how long pods may be kept from starting until a gang that may be revoked is; 0 means for ever.
+	// StartTimeout is how long pods may fail to start before their gang is revoked, if it may be; 0 means for ever.
 	StartTimeout time.Duration
 }
 
-// DefaultPolicy is what holds where no CapacityPolicy is named.
+// DefaultPolicy is the policy if no CapacityPolicy is named.
 func DefaultPolicy(class Class) Policy {
 	return Policy{
 		Class:              class,
@@ -112,16 +111,15 @@ func PolicyFrom(class Class, spec v1alpha1.CapacityPolicySpec) Policy {
 	return p
 }
 
-// NewPodSet reads count pods of the template, which runs in the namespace; objects
-// looks up what it refers to.
+// NewPodSet reads count pods of the template, which run in the namespace. objects are the objects that it refers to.
 func NewPodSet(namespace, name string, count int, template *corev1.PodTemplateSpec, objects fit.Objects) PodSet {
 	ps := PodSet{Name: name, Count: count, Template: template}
 	ps.Pod, ps.refusal = fit.NewPod(namespace, name, count, template, objects)
 	return ps
 }
 
-// Read is what a pod of the podSet asks for; the refusal says why it is not known.
-// Objects looks up what a template refers to that NewPodSet has not read.
+// Read returns the demand of a pod of the podSet; the refusal says why it is unknown. objects are the objects that a template refers to
+// which NewPodSet has not read.
 func (ps *PodSet) Read(namespace string, objects fit.Objects) (*fit.Pod, fit.Refusal) {
 	if ps.Pod != nil || ps.refusal.Refused() {
 		return ps.Pod, ps.refusal
@@ -129,7 +127,7 @@ func (ps *PodSet) Read(namespace string, objects fit.Objects) (*fit.Pod, fit.Ref
 	return fit.NewPod(namespace, ps.Name, ps.Count, ps.Template, objects)
 }
 
-// Keys are the node labels that pods of the podSet select or depend on.
+// Keys returns the node labels that pods of the podSet select or depend on.
 func (ps *PodSet) Keys() []string {
 	if ps.Pod == nil {
 		return nil
@@ -137,16 +135,14 @@ func (ps *PodSet) Keys() []string {
 	return slices.Concat(ps.Pod.Keys(), ps.Pod.Topologies())
 }
 
-// QueueLabel on a ProvisioningRequest names the LocalQueue of the job that it was made
-// for. It is the label by which a job names its queue to Kueue. A policy lets only Muster,
-// and those that may update LocalQueues, put it on a request.
+// QueueLabel on a ProvisioningRequest names the LocalQueue of its job. It is the label by which a job names its queue in Kueue. A policy
+// lets only Muster, and users with the right to update LocalQueues, set it on a request.
 const QueueLabel = "kueue.x-k8s.io/queue-name"
 
 // Tenant pays for machines; the zero value stands for no tenant.
 type Tenant struct {
 	Namespace string
-	// Queue is the LocalQueue of the job that a request was made for; empty for
-	// requests that came from none.
+	// Queue is the LocalQueue of the request's job; empty for none.
 	Queue string
 }
 
@@ -161,7 +157,7 @@ func TenantNamed(text string) Tenant {
 	return Tenant{namespace, queue}
 }
 
-// Kept is the podSet with that many pods, which are kept to nodes with the labels.
+// Kept returns the podSet with that many pods, bound to nodes with the labels.
 func (ps PodSet) Kept(namespace string, objects fit.Objects, count int, labels map[string]string) PodSet {
 	pod, refusal := ps.Read(namespace, objects)
 	ps.Count, ps.refusal = count, refusal
@@ -181,7 +177,7 @@ func (g *Gang) IsHeldByTaint() bool {
 	})
 }
 
-// Again is the podSet with that many of its pods, which ran on nodes with the labels and are made again there.
+// Again returns the podSet with that many of its pods, which ran on nodes with the labels and are recreated there.
 func (ps PodSet) Again(namespace string, objects fit.Objects, count int, labels map[string]string) PodSet {
 	pod, refusal := ps.Read(namespace, objects)
 	ps.Count, ps.refusal = count, refusal
@@ -191,7 +187,7 @@ func (ps PodSet) Again(namespace string, objects fit.Objects, count int, labels 
 	return ps
 }
 
-// Slices is the podSet with that many of its pods, which are whole slices.
+// Slices returns the podSet with that many of its pods, which are whole slices.
 func (ps PodSet) Slices(namespace string, objects fit.Objects, count int, labels map[string]string) PodSet {
 	pod, refusal := ps.Read(namespace, objects)
 	ps.Count, ps.refusal = count, refusal
@@ -201,7 +197,7 @@ func (ps PodSet) Slices(namespace string, objects fit.Objects, count int, labels
 	return ps
 }
 
-// Levels are the node labels of the domains that pods of the gang must be within.
+// Levels returns the node labels of the domains that pods of the gang must be within.
 func (g *Gang) Levels(p *Policy) (levels []string) {
 	if p.Topology != "" {
 		levels = append(levels, p.Topology)
@@ -217,8 +213,7 @@ func (g *Gang) Levels(p *Policy) (levels []string) {
 	return levels
 }
 
-// Runs is how long the gang's pods run at most, by their activeDeadlineSeconds; zero
-// where some have none.
+// Runs returns how long the gang's pods run at most, by their activeDeadlineSeconds; zero if one has none.
 func (g *Gang) Runs() (longest time.Duration) {
 	for i := range g.PodSets {
 		deadline := g.PodSets[i].Template.Spec.ActiveDeadlineSeconds
@@ -230,6 +225,5 @@ func (g *Gang) Runs() (longest time.Duration) {
 	return longest
 }
 
-// Refused reports whether it is not known what the pods ask for. What that says names the
-// podSet, and costs nothing.
+// Refused reports whether the demand of the pods is unknown.
 func (ps PodSet) Refused() bool { return ps.refusal.Refused() }

@@ -117,13 +117,13 @@ The exit code is 0 if nothing was found wrong, and 1 otherwise. A quota is wrong
 	return cmd
 }
 
-// report is what was found, as -o json prints it.
+// report is the result, as -o json prints it.
 type report struct {
 	Cloud   string    `json:"cloud"`
 	Account string    `json:"account"`
 	Cluster string    `json:"cluster"`
 	Time    time.Time `json:"time"`
-	// PermissionsChecked is false where the cloud cannot be asked.
+	// PermissionsChecked is false if the cloud is no Examiner.
 	PermissionsChecked bool             `json:"permissionsChecked"`
 	MissingPermissions []string         `json:"missingPermissions"`
 	Groups             []reportedGroup  `json:"groups"`
@@ -153,7 +153,7 @@ type reportedQuota struct {
 	Groups []reportedNeed `json:"groups"`
 }
 
-// reportedNeed is a group that counts against a quota: how many machines it may have, and how many of them the quota allows alone.
+// reportedNeed is a group that counts against a quota: its maximum number of machines, and how many of them the quota allows alone.
 type reportedNeed struct {
 	Group    string `json:"group"`
 	MaxNodes int64  `json:"maxNodes"`
@@ -172,7 +172,7 @@ type reportedStep struct {
 	Error   string  `json:"error,omitempty"`
 }
 
-// errFound is the error of a check that has found something wrong, which the report says.
+// errFound is the error of a check that has found something wrong, which the report describes.
 var errFound = errors.New("the report says what is wrong")
 
 func (c *cloudCheck) run(ctx context.Context, kube client.Reader, cloud v1alpha1.Provider, in io.Reader, out, progress io.Writer) error {
@@ -290,7 +290,7 @@ func (c *cloudCheck) rehearse(ctx context.Context, p cloudprovider.Provider, kub
 	if err != nil {
 		return false, err
 	}
-	// The machines may run until the patience with them is over, twice: while they start and while they end.
+	// The machines may run for the timeout twice: while they start and while they end.
 	worst := nodegroups.Times(int64(c.launch), nodegroups.MicroUSD(g.Spec.PricePerHour)) * int64(2*c.timeout/time.Second) / 3600
 	if worst > int64(c.maxUSD*1e6) {
 		return false, fmt.Errorf("--max-usd: %s of NodeGroup %s may cost %s USD, if they take as long as they may (--timeout %s to start and "+
@@ -430,7 +430,7 @@ func newReportedQuota(q *cloudprovider.Quota) reportedQuota {
 	return out
 }
 
-// printQuotas writes the quotas, and what has to be asked for.
+// printQuotas writes the quotas, and the increases to request.
 func (r *report) printQuotas(out io.Writer) {
 	if len(r.Quotas) == 0 {
 		return

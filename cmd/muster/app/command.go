@@ -1,5 +1,4 @@
-// Package app is the command line of the manager, apart from main so that the
-// sandbox can run it as one of its components.
+// Package app is the command line of the manager. It is apart from main so that the sandbox can run it as one of its components.
 package app
 
 import (
@@ -39,10 +38,10 @@ type Options struct {
 	MetricsSecure  bool
 	MetricsCertDir string
 	HealthAddress  string
-	// WebhookAddress is where the mutations of admission policies are served; noWebhook serves none.
+	// WebhookAddress is the address of the webhook for mutations; noWebhook for none.
 	WebhookAddress string
 	LeaderElect    bool
-	// Namespace is the one that muster runs in.
+	// Namespace is the namespace of muster.
 	Namespace string
 	// LeaseDuration is how long a silent leader keeps the lease; whole seconds.
 	LeaseDuration time.Duration
@@ -50,13 +49,13 @@ type Options struct {
 	// without the other.
 	Provisioning bool
 	Queueing     bool
-	// DryRun has the provisioner tell what it would do, and do nothing.
+	// DryRun makes the provisioner report what it would do, and do nothing.
 	DryRun   bool
 	Classes  []string
 	Instance string
-	// Queues are the settings that the file has for all queues.
+	// Queues are the file's settings for all queues.
 	Queues config.Config
-	// JobKinds are kinds of jobs of the file, beside those that Muster knows by itself.
+	// JobKinds are the kinds of jobs in the file, beside the built-in ones.
 	JobKinds []*jobkinds.Kind
 	// Clouds are the clouds that the file names.
 	Clouds configuration.Clouds

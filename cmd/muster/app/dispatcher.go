@@ -121,7 +121,7 @@ func newDispatcherManifestsCommand() *cobra.Command {
 	return cmd
 }
 
-// delegable are the kinds of jobs that may run in other clusters.
+// delegable returns the kinds of jobs that may run in other clusters.
 func delegable() (out []dispatchcontroller.Kind) {
 	for _, kind := range jobkinds.All() {
 		if k, ok := kind.(jobs.Delegable); ok && k.CanDelegate() {
@@ -154,8 +154,7 @@ func foresight() pictures.Foresight {
 	return pictures.Foresight{Lists: lists, Trim: trim, See: see}
 }
 
-// leasesIn are the Leases by which Muster and Kueue elect their leaders in a worker: in the namespace that the manager has, too, or in
-// those of their own manifests.
+// leasesIn returns the Leases of Muster and Kueue in a worker: in the manager's namespace, or in those of their own manifests.
 func leasesIn(namespace string) []types.NamespacedName {
 	out := []types.NamespacedName{
 		{Namespace: namespace, Name: leaseName}, {Namespace: deploy.Namespace, Name: leaseName},

@@ -60,7 +60,7 @@ func queue(namespace, gpus string) (*kueue.ResourceFlavor, *kueue.ClusterQueue, 
 	return flavor, cq, lq
 }
 
-// whole are objects as pictures are made of them.
+// whole returns the objects in the form of pictures.
 func whole(kept []client.Object) (out []client.Object) {
 	for _, o := range kept {
 		if p, ok := o.(*pictures.KeptPod); ok {
@@ -187,7 +187,7 @@ func BenchmarkWorker(b *testing.B) {
 	}
 }
 
-// busyWorker are the objects of one, as they are kept.
+// busyWorker returns the objects of a worker in the form in which they are cached.
 func busyWorker(b *testing.B, keep func(any) (any, error)) (all []client.Object) {
 	b.Helper()
 	const nodes, podsEach, jobs = 5000, 4, 10_000

@@ -12,8 +12,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// kinds are the kinds that a half requires. The other half may read them, too, and works
-// without.
+// kinds are the kinds that a half requires. The other half may use them, too, and works without.
 var kinds = map[deploy.Half][]schema.GroupVersionKind{
 	deploy.Provisioning: {
 		provreq.SchemeGroupVersion.WithKind("ProvisioningRequest"),

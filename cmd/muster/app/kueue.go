@@ -16,8 +16,8 @@ import (
 	"github.com/muster-dev/muster/cmd/muster/migration"
 )
 
-// kueueLook is how often a Kueue is looked for. Its lease expires after 15 s.
-const kueueLook = 5 * time.Second
+// kueueInterval is the interval between two checks for Kueue. Its lease expires after 15 s.
+const kueueInterval = 5 * time.Second
 
 // errKueueCame ends a muster when a Kueue comes beside it.
 var errKueueCame = errors.New("both would admit against the same quota: take Kueue out with `kubectl muster migrate`, or start muster " +
@@ -33,14 +33,14 @@ type afterKueue struct {
 	begin func() error
 
 	mu sync.Mutex
-	// waitsFor is what is in the way.
+	// waitsFor is what blocks the queues.
 	waitsFor string
 }
 
 // Start implements manager.Runnable.
 func (a *afterKueue) Start(ctx context.Context) error {
 	log := ctrl.Log.WithName("after-kueue")
-	ticker := a.clock.NewTicker(kueueLook)
+	ticker := a.clock.NewTicker(kueueInterval)
 	defer ticker.Stop()
 	for begun := false; ; {
 		inTheWay, err := a.check(ctx, begun)
@@ -48,7 +48,7 @@ func (a *afterKueue) Start(ctx context.Context) error {
 		case apierrors.IsForbidden(err):
 			return fmt.Errorf("looking for Kueue (the ClusterRoles muster-queueing and muster-health grant the rights to): %w", err)
 		case err != nil:
-			// Nothing is admitted while the API server does not answer.
+			// Nothing is admitted while the API server does not respond.
 			log.V(1).Info("Cannot tell whether Kueue is in the way", "error", err.Error())
 		case inTheWay == "" && !begun:
 			if err := a.begin(); err != nil {
@@ -74,8 +74,7 @@ func (a *afterKueue) Start(ctx context.Context) error {
 	}
 }
 
-// check returns what is in the way of the queues; empty if nothing is. Once they have begun, that
-// is a Kueue that leads.
+// check returns what blocks the queues; empty for nothing. After they have started, only a Kueue that leads blocks them.
 func (a *afterKueue) check(ctx context.Context, begun bool) (string, error) {
 	leader, err := migration.Leader(ctx, a.kube, a.clock.Now(), migration.Lease)
 	switch {
@@ -89,7 +88,7 @@ func (a *afterKueue) check(ctx context.Context, begun bool) (string, error) {
 	return migration.InTheWay(ctx, a.kube)
 }
 
-// ready implements healthz.Checker. A process that stands by does not look.
+// ready implements healthz.Checker. A standby process does not check.
 func (a *afterKueue) ready(*http.Request) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

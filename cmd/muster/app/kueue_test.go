@@ -60,10 +60,10 @@ func TestQueueingBeginsWhereNoKueueLeads(t *testing.T) {
 					if synctest.Wait(); w.begun {
 						t.Errorf("queueing has begun before %s", tc.after)
 					}
-					time.Sleep(time.Second + kueueLook) //nolint:forbidigo // time is free in the bubble
+					time.Sleep(time.Second + kueueInterval) //nolint:forbidigo // time is free in the bubble
 				}
 				if synctest.Wait(); !w.begun {
-					t.Errorf("queueing has not begun after %s", tc.after+kueueLook)
+					t.Errorf("queueing has not begun after %s", tc.after+kueueInterval)
 				}
 				if err := w.stop(); err != nil {
 					t.Error(err)
@@ -97,7 +97,7 @@ func TestMusterEndsWhereKueueBeginsToLead(t *testing.T) {
 		w.start()
 		time.Sleep(time.Minute) //nolint:forbidigo // time is free in the bubble
 		w.put(lease("kueue-system", migration.Lease, "kueue-1", time.Now()))
-		time.Sleep(kueueLook) //nolint:forbidigo // time is free in the bubble
+		time.Sleep(kueueInterval) //nolint:forbidigo // time is free in the bubble
 		synctest.Wait()
 		select {
 		case err := <-w.ended:
@@ -162,7 +162,7 @@ func TestQueueingWaitsUntilNothingOfKueueIsInTheWay(t *testing.T) {
 				if err := w.leases.Delete(t.Context(), tc.object); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(kueueLook) //nolint:forbidigo // time is free in the bubble
+				time.Sleep(kueueInterval) //nolint:forbidigo // time is free in the bubble
 				synctest.Wait()
 				if err := w.a.ready(nil); !w.begun || err != nil {
 					t.Errorf("with it gone, begun: %v, ready: %v", w.begun, err)
@@ -175,7 +175,7 @@ func TestQueueingWaitsUntilNothingOfKueueIsInTheWay(t *testing.T) {
 	}
 }
 
-// changeover is a muster that looks for Kueue, in a bubble.
+// changeover is a muster that checks for Kueue, in a bubble.
 type changeover struct {
 	t      *testing.T
 	leases client.Client

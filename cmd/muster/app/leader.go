@@ -163,7 +163,7 @@ func (l *leader) ready(*http.Request) error {
 	return nil
 }
 
-// lapsed reports whether this process leads as far as it knows while another may lead by now.
+// lapsed reports whether this process still considers itself the leader while another may lead by now.
 func (l *leader) lapsed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// store is where a lease is kept.
+// store stores a lease.
 type store struct {
 	mu      sync.Mutex
 	record  *resourcelock.LeaderElectionRecord
@@ -27,8 +27,7 @@ type store struct {
 	holders []string
 }
 
-// lock is the lease as one candidate sees it. As with a real one, an update is of
-// the version that was last read.
+// lock is the lease in the view of one candidate. As with a real one, an update is of the version that was last read.
 type lock struct {
 	*store
 	name    string
@@ -43,7 +42,7 @@ func (l *lock) Identity() string   { return l.name }
 func (l *lock) Describe() string   { return "the lease" }
 func (l *lock) RecordEvent(string) {}
 
-// enter is where a call of a frozen candidate waits.
+// enter blocks the call of a frozen candidate.
 func (l *lock) enter(ctx context.Context) (leave func(), err error) {
 	if asleep := l.asleep.Load(); asleep != nil {
 		<-*asleep
@@ -225,7 +224,7 @@ func TestOnlyTheHolderReleasesItsLease(t *testing.T) {
 	}
 }
 
-// socket notes what is sent.
+// socket records what is sent.
 type socket struct {
 	net.Conn
 	sent   string

@@ -87,7 +87,7 @@ func newManifestsCommand() *cobra.Command {
 	return cmd
 }
 
-// Manifests are the objects that all of muster needs with the settings of a file.
+// Manifests returns the objects that all of muster needs with the settings of a file.
 func Manifests(file string) ([]*unstructured.Unstructured, error) {
 	o := Options{ConfigFile: file, Provisioning: true, Queueing: true}
 	if err := o.readJobKinds(deploy.Namespace); err != nil {
@@ -109,13 +109,13 @@ func (o *Options) readJobKinds(namespace string) error {
 	return nil
 }
 
-// manifests are the objects that the halves need, for all kinds of jobs.
+// manifests returns the objects that the halves need, for all kinds of jobs.
 func (o *Options) manifests() ([]*unstructured.Unstructured, error) {
 	objects, err := deploy.Manifests(o.halves()...)
 	if err != nil || len(o.JobKinds) == 0 {
 		return objects, err
 	}
-	// What depends on the kinds is written again for all of them.
+	// Objects that depend on the kinds are written again for all of them.
 	all := slices.Concat(jobkinds.BuiltIn(), o.JobKinds)
 	for _, write := range []func([]*jobkinds.Kind) ([]byte, error){jobkinds.Policies, jobkinds.PodPolicies, jobkinds.Rights} {
 		text, err := write(all)

@@ -14,11 +14,11 @@ import (
 	"github.com/muster-dev/muster/queueing/jobs/bindings"
 )
 
-// noWebhook is the address at which nothing is served.
+// noWebhook is the address that disables the webhook.
 const noWebhook = "0"
 
-// mutationsIn returns what changes objects in the cluster as they are created. Which features a
-// cluster has is asked, since an administrator may have turned them off or on.
+// mutationsIn returns what mutates objects in the cluster. It checks which features the cluster has, since an administrator may have
+// turned them off or on.
 func (o *Options) mutationsIn(mapper meta.RESTMapper) (deploy.Mutations, error) {
 	if o.WebhookAddress != noWebhook {
 		return deploy.ByWebhook, nil
@@ -33,9 +33,8 @@ func (o *Options) mutationsIn(mapper meta.RESTMapper) (deploy.Mutations, error) 
 	return deploy.ByPolicies, nil
 }
 
-// addMutations has the manager make the changes that the cluster has no policies for, or tells
-// that there are none. The webhook writes with a client of its own: every process serves it,
-// whichever leads.
+// addMutations adds the webhook for mutations that the cluster has no policies for, or reports that there are none. The webhook writes
+// with its own client: every process serves it, whichever leads.
 func addMutations(mgr ctrl.Manager, o Options, kube client.Client, names deploy.Names) error {
 	mutations, err := o.mutationsIn(mgr.GetRESTMapper())
 	switch {

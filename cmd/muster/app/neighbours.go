@@ -19,12 +19,11 @@ const (
 	karpenterLease  = "karpenter-leader-election"
 )
 
-// neighbours tells at the start which other provisioners lead in the cluster, and what each of
-// them is to leave to the other.
+// neighbours reports at the start which other provisioners lead in the cluster, and what each of them should leave to the other.
 type neighbours struct {
 	leases client.Reader
 	clock  clock.PassiveClock
-	// classes are those that Muster serves.
+	// classes are the classes that Muster serves.
 	classes []string
 	tell    func(message string, keysAndValues ...any)
 }
@@ -42,8 +41,7 @@ func (n *neighbours) Start(ctx context.Context) error {
 	return nil
 }
 
-// besideAutoscaler is the advice beside a cluster-autoscaler, which does not tell whether it
-// serves ProvisioningRequests.
+// besideAutoscaler is the advice beside a cluster-autoscaler, whose lease does not show whether it serves ProvisioningRequests.
 func (n *neighbours) besideAutoscaler() string {
 	const groups = "give each node group to one of the two"
 	shared := slices.DeleteFunc(slices.Clone(n.classes), func(class string) bool {

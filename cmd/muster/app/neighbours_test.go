@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// TestOtherProvisionersAreReported by their leases, with what is to be kept apart.
+// TestOtherProvisionersAreReported by their leases, with what should be separated.
 func TestOtherProvisionersAreReported(t *testing.T) {
 	own := []string{transaction.ClassCheckCapacity, transaction.ClassAtomicScaleUp}
 	for name, tc := range map[string]struct {

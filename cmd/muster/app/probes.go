@@ -68,7 +68,7 @@ func addProbes(mgr ctrl.Manager, o Options, kube client.Client, names deploy.Nam
 	return mgr.AddReadyzCheck("leader", o.leads)
 }
 
-// installed are the objects that have to be in the cluster for this process.
+// installed returns the objects that this process needs in the cluster.
 func installed(mapper meta.RESTMapper, o Options, names deploy.Names) ([]*unstructured.Unstructured, error) {
 	mutations, err := o.mutationsIn(mapper)
 	if err != nil {

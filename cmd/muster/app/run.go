@@ -70,8 +70,7 @@ func run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("finding the cluster (set --kubeconfig if outside of it): %w", err)
 	}
-	// The API server's priority and fairness throttle what is too much; a client-side limit
-	// would only hide it.
+	// The API server's priority and fairness limits the load; a client-side limit would only hide it.
 	config.QPS = -1
 	config.Wrap(countWrites)
 	scheme, err := NewScheme()

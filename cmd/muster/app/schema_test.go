@@ -49,7 +49,7 @@ func TestTheChartChecksTheSettings(t *testing.T) {
 	}
 }
 
-// schemaOf is the JSON schema of a type. Types of others that read themselves may be anything.
+// schemaOf returns the JSON schema of a type. A type of another module with its own unmarshaller may be anything.
 func schemaOf(of reflect.Type) map[string]any {
 	switch {
 	case of.Kind() == reflect.Pointer:

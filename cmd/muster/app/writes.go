@@ -28,7 +28,7 @@ var writes = prometheus.NewCounterVec(prometheus.CounterOpts{
 
 func init() { metrics.Registry.MustRegister(Collectors()...) }
 
-// buildInfo tells which build the process is.
+// buildInfo has the build of the process.
 var buildInfo = func() *prometheus.GaugeVec {
 	out := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "muster_build_info",
@@ -39,7 +39,7 @@ var buildInfo = func() *prometheus.GaugeVec {
 	return out
 }()
 
-// Collectors are the manager's metrics beside those of its controllers.
+// Collectors returns the manager's metrics beside those of its controllers.
 func Collectors() []prometheus.Collector {
 	return append([]prometheus.Collector{writes, buildInfo}, calls.Collectors()...)
 }
@@ -62,11 +62,11 @@ func countWrites(next http.RoundTripper) http.RoundTripper {
 const (
 	mostRefusals = 5
 	refusedFor   = 30 * time.Second
-	// forgotten is how long after it a refusal tells nothing any more.
+	// forgotten is how long a refusal counts.
 	forgotten = 10 * time.Minute
 )
 
-// refused are the writes of which the last ones failed, by verb and resource.
+// refused are the writes whose last attempts failed, by verb and resource.
 type refused struct {
 	clock clock.PassiveClock
 
@@ -82,8 +82,8 @@ type refusal struct {
 
 var refusals = &refused{clock: clock.RealClock{}, kinds: map[string]*refusal{}}
 
-// note takes the outcome of a write. An answer that concerns one object, such as a conflict, an
-// invalid field or a denial, shows that writes of the kind are taken.
+// note records the outcome of a write. A response that concerns one object, such as a conflict, an invalid field or a denial, shows that
+// writes of the kind are accepted.
 func (r *refused) note(kind string, answer *http.Response, err error) {
 	reason := ""
 	switch {

@@ -33,7 +33,7 @@ type Configuration struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Kubeconfig *string `json:"kubeconfig,omitempty"`
-	// Namespace is the one that Muster runs in.
+	// Namespace is the namespace of Muster.
 	Namespace              *string `json:"namespace,omitempty"`
 	MetricsBindAddress     *string `json:"metricsBindAddress,omitempty"`
 	MetricsSecure          *bool   `json:"metricsSecure,omitempty"`
@@ -81,8 +81,7 @@ type AWS struct {
 type GCP struct {
 	// Project is the ID of the project whose groups are discovered.
 	Project string `json:"project"`
-	// Cluster is its name: Muster uses only groups whose instance template says
-	// muster-dev-cluster=<name>. On GKE it is GKE's name.
+	// Cluster is its name: Muster uses only groups whose instance template has muster-dev-cluster=<name>. On GKE it is GKE's name.
 	Cluster string `json:"cluster"`
 	// Location of a GKE cluster, its region or zone, within which its name is unique. Without
 	// it no node pool of GKE is used.
@@ -114,7 +113,7 @@ type Queueing struct {
 	// Enabled reports whether it runs.
 	Enabled       *bool `json:"enabled,omitempty"`
 	config.Config `json:",inline"`
-	// JobKinds are kinds of jobs beside those that Muster knows by itself.
+	// JobKinds are kinds of jobs beside the built-in ones.
 	JobKinds []kinds.Stanza `json:"jobKinds,omitempty"`
 	// Kinds are compiled of them.
 	Kinds []*kinds.Kind `json:"-"`
@@ -150,8 +149,8 @@ func (c *Configuration) Flags() map[string]string {
 	return out
 }
 
-// Load reads a file of either kind, with the defaults of the queues filled in. Warnings name
-// fields without effect. namespace is the one that Muster runs in where the file does not name it.
+// Load reads a file of either kind, with the defaults of the queues filled in. Warnings name fields without effect. namespace is the
+// namespace of Muster if the file has none.
 func Load(file, namespace string) (c *Configuration, warnings []string, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/muster-dev/muster/queueing/jobs/kinds"
 )
 
-// jobFramework is the integration of Kueue's that every cluster has.
+// jobFramework is the integration of Kueue that every cluster has.
 const jobFramework = "batch/job"
 
-// frameworks are the integrations of Kueue's that Muster has. It queues all of them, whichever
-// are listed: a job that names a queue is to wait in it.
+// frameworks are the integrations of Kueue that Muster has. It queues all of them, whichever are listed: a job that names a queue should
+// wait in it.
 func frameworks() []string {
 	out := []string{jobFramework}
 	for _, k := range kinds.BuiltIn() {
@@ -54,8 +54,7 @@ var idle = map[string]string{
 	"leaderElection.resourceNamespace": "Muster's own lease is in its own namespace",
 }
 
-// missing are the features of Kueue that Muster does not have and that would change
-// admissions, each with the remedy.
+// missing are the features of Kueue that Muster lacks and that would change admissions, each with the remedy.
 var missing = map[string]string{
 	"integrations.externalFrameworks": "Muster does not queue jobs of external frameworks; remove it",
 }

@@ -19,18 +19,17 @@ import (
 )
 
 const (
-	// lookEvery is how often open launches are looked for, beside when one is asked for.
-	lookEvery = 30 * time.Second
-	// retryFirst is how soon a call that came to nothing is repeated, and retryLongest how soon
-	// after many.
+	// listEvery is the interval between two lists of open launches, beside those after a request.
+	listEvery = 30 * time.Second
+	// retryFirst is the delay before a failed call is repeated, and retryLongest the longest one.
 	retryFirst   = time.Second
 	retryLongest = 30 * time.Second
-	// settle is how long after the last call of a launch its machines may show up: the call may
-	// take a minute, and lists may lag by another two.
+	// settle is how long after the last call of a launch its machines may appear: the call may take a minute, and lists may lag by
+	// another two.
 	settle = 5 * time.Minute
 )
 
-// Scaler carries out what cluster-autoscalers ask for.
+// Scaler carries out the requests of cluster-autoscalers.
 type Scaler struct {
 	Client client.Client
 	// Live reads past any cache: the number of a launch must not be used twice.
@@ -39,19 +38,19 @@ type Scaler struct {
 	Clock     clock.WithTicker
 
 	machines *machines
-	// asked gets a value when a launch was recorded.
+	// asked receives a value when a launch was recorded.
 	asked chan struct{}
-	// began is when this process began to watch.
+	// began is when this process started to watch.
 	began time.Time
 	// synced is closed once all clouds have listed their machines.
 	synced chan struct{}
 
 	mu sync.Mutex
-	// running are the launches whose call is under way, by token.
+	// running are the launches with a call in flight, by token.
 	running map[string]bool
 }
 
-// NewScaler returns a Scaler of those clouds.
+// NewScaler returns a Scaler of the clouds.
 func NewScaler(kube client.Client, live client.Reader, providers map[v1alpha1.Provider]cloudprovider.Provider,
 	clock clock.WithTicker) *Scaler {
 	return &Scaler{
@@ -90,7 +89,7 @@ func (s *Scaler) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.asked:
-		case <-s.Clock.After(lookEvery):
+		case <-s.Clock.After(listEvery):
 		}
 	}
 }
@@ -149,9 +148,8 @@ func (s *Scaler) end(token string) {
 	delete(s.running, token)
 }
 
-// tidyUp terminates machines of launches that were given up, and ends reservations that no launch
-// waits for: they are billed, and the autoscaler does not know of them. It closes what was given
-// up once nothing can show up any more.
+// tidyUp terminates machines of launches that were given up, and reservations that no launch waits for: they are billed, and the
+// autoscaler cannot see them. It closes a launch that was given up when no more machines can appear.
 func (s *Scaler) tidyUp(ctx context.Context, group *v1alpha1.NodeGroup, r *record) error {
 	there := s.machines.of(group, r)
 	waiting := map[string]bool{}
@@ -211,7 +209,7 @@ func (s *Scaler) launch(ctx context.Context, name string, number int, token stri
 	}
 }
 
-// call makes the call of a launch once. over tells that nothing is left to do for it.
+// call makes the call of a launch once. over reports whether the launch needs no more calls.
 func (s *Scaler) call(ctx context.Context, name string, number int, token string) (over bool, err error) {
 	group := &v1alpha1.NodeGroup{}
 	if err := s.Live.Get(ctx, client.ObjectKey{Name: name}, group); err != nil {

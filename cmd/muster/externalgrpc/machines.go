@@ -9,13 +9,13 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// machines are those of all clouds.
+// machines are the machines of all clouds.
 type machines struct {
 	mu    sync.Mutex
 	known map[key]cloudprovider.Machine
-	// ids are the keys of the machines that have a node, or will, by its providerID.
+	// ids are the keys of the machines by their providerID.
 	ids map[string]key
-	// taken are those that the autoscaler has deleted, until their cloud says so.
+	// taken are the machines that the autoscaler has deleted, until their cloud reports their end.
 	taken map[key]bool
 }
 
@@ -25,7 +25,7 @@ func newMachines() *machines {
 	return &machines{known: map[key]cloudprovider.Machine{}, ids: map[string]key{}, taken: map[key]bool{}}
 }
 
-// observe takes note of a machine. What is older than what is known is ignored.
+// observe stores a state of a machine. An outdated state is ignored.
 func (ms *machines) observe(m cloudprovider.Machine) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -57,15 +57,14 @@ func (ms *machines) take(group string, names []string) {
 	}
 }
 
-// picture is what there is of a group.
+// picture has the machines of a group.
 type picture struct {
-	// living machines have not ended, by name; taken are those of them that have been deleted, or
-	// are unwanted.
+	// living machines have not ended, by name; taken are those that have been deleted, or are unwanted.
 	living []cloudprovider.Machine
 	taken  map[string]bool
-	// holds are the reservations in the cloud, from which machines are to come.
+	// holds are the reservations in the cloud that will make machines.
 	holds []cloudprovider.Machine
-	// made names all that are known, by the token of their launch.
+	// made has the names of all known machines, by the token of their launch.
 	made map[string][]string
 }
 
@@ -82,7 +81,7 @@ func (ms *machines) of(g *v1alpha1.NodeGroup, r *record) picture {
 	return p
 }
 
-// in is what there is of a group but for its record.
+// in returns the machines of a group, without its record.
 func (ms *machines) in(group string) picture {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -106,7 +105,7 @@ func (ms *machines) in(group string) picture {
 	return p
 }
 
-// size is how many machines the group has that stay.
+// size is the number of machines of the group that stay.
 func (p *picture) size() (n int) {
 	for _, m := range p.living {
 		if !p.taken[m.Name] {

@@ -33,7 +33,7 @@ func template(g *v1alpha1.NodeGroup) *corev1.Node {
 	}
 }
 
-// PricingNodePrice is the price of a node of a group, which may be the template of one.
+// PricingNodePrice returns the price of a node of a group, or of a template node.
 func (s *server) PricingNodePrice(ctx context.Context, req *protos.PricingNodePriceRequest) (*protos.PricingNodePriceResponse, error) {
 	name := req.GetNode().GetLabels()[v1alpha1.NodeGroupLabel]
 	if m, ok := s.machines.byID(req.GetNode().GetProviderID()); ok {
@@ -50,7 +50,7 @@ func (s *server) PricingNodePrice(ctx context.Context, req *protos.PricingNodePr
 	return &protos.PricingNodePriceResponse{Price: g.Spec.PricePerHour.AsApproximateFloat64() * hours}, nil
 }
 
-// PricingPodPrice is what a pod costs on the group where its share of a machine is the cheapest.
+// PricingPodPrice returns the cost of a pod on the group in which its share of a machine is the cheapest.
 func (s *server) PricingPodPrice(ctx context.Context, req *protos.PricingPodPriceRequest) (*protos.PricingPodPriceResponse, error) {
 	bytes := req.GetPodBytes()
 	if len(bytes) == 0 {
@@ -77,8 +77,8 @@ func hoursOf(start, end *timestamppb.Timestamp) float64 {
 	return max(0, end.AsTime().Sub(start.AsTime()).Hours())
 }
 
-// cheapest is the least price per hour of the requests, in USD; ok is false where no group of a
-// known price has machines of that size.
+// cheapest returns the lowest price per hour of the requests, in USD; ok is false if no group with a known price has machines of that
+// size.
 func cheapest(groups []*v1alpha1.NodeGroup, requests nodegroups.Resources) (price float64, ok bool) {
 	for _, ng := range groups {
 		g := nodegroups.GroupFrom(ng, ng.Status, 0)

@@ -14,12 +14,11 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// record is what a NodeGroup's annotation says of the launches that a cluster-autoscaler has
-// asked for.
+// record is the annotation of a NodeGroup with the launches that a cluster-autoscaler has requested.
 type record struct {
 	// Last is the number of the last launch.
 	Last int `json:"last"`
-	// Open launches are those whose machines are not all there.
+	// Open launches still lack machines.
 	Open []launch `json:"open,omitempty"`
 }
 
@@ -31,13 +30,13 @@ type record struct {
 //	 └─ missing ones deleted: given up ─ settled ┘
 type launch struct {
 	Number int `json:"number"`
-	// Count is the number of machines; of a refused launch, of those that were not made.
+	// Count is the number of machines; for a refused launch, of those that were not made.
 	Count   int       `json:"count"`
 	Started time.Time `json:"started"`
-	// Refused is the cloud's answer where it was no.
+	// Refused is the cloud's refusal, if any.
 	Refused *refusal `json:"refused,omitempty"`
-	// GivenUp is when the autoscaler has deleted what was missing, before the cloud had answered.
-	// Machines of the launch that show up after that are terminated, all but those of Keep.
+	// GivenUp is when the autoscaler deleted the missing machines before the cloud responded. Machines of the launch that appear after
+	// that are terminated, except those in Keep.
 	GivenUp *time.Time `json:"givenUp,omitempty"`
 	Keep    []string   `json:"keep,omitempty"`
 }
@@ -96,7 +95,7 @@ func (r *record) close(number int) {
 	r.Open = slices.DeleteFunc(r.Open, func(l launch) bool { return l.Number == number })
 }
 
-// answered records the cloud's answer to a launch, of which so many machines were made.
+// answered records the cloud's response to a launch, which has made so many machines.
 func (r *record) answered(number, made int, e *cloudprovider.Error) {
 	l := r.find(number)
 	switch {
@@ -110,8 +109,7 @@ func (r *record) answered(number, made int, e *cloudprovider.Error) {
 	l.Refused = &refusal{Class: e.Class, Code: e.Code, Message: e.Message}
 }
 
-// missing is how many machines of the launch the autoscaler still counts on, of which so many were
-// made.
+// missing returns how many more machines of the launch the autoscaler expects, after so many were made.
 func (l *launch) missing(made int) int {
 	switch {
 	case l.GivenUp != nil:
@@ -130,8 +128,8 @@ func (l *launch) unwanted(machine string) bool {
 // token of the launch's call.
 func (l *launch) token(group *v1alpha1.NodeGroup) string { return state.Token(group.UID, l.Number) }
 
-// giveUp takes so many missing machines of a launch off the record; there are those that were
-// made. What is under way is given up as a whole, since the cloud was asked for all or none.
+// giveUp removes so many missing machines of a launch from the record; there are the names of those that were made. A launch in flight is
+// given up as a whole, since it is all or nothing for the cloud.
 func (r *record) giveUp(number, count int, there []string, now time.Time) error {
 	l := r.find(number)
 	if l == nil {
@@ -152,7 +150,7 @@ func (r *record) giveUp(number, count int, there []string, now time.Time) error 
 	return nil
 }
 
-// A machine that is missing is told by an ID of this form, which no cloud uses.
+// The ID of a missing machine has this form, which no cloud uses.
 const missingScheme = "muster-launch://"
 
 // missingID names a missing machine of a launch.

@@ -22,10 +22,9 @@ import (
 type Options struct {
 	// Address to listen on.
 	Address string
-	// Cert and Key are the files of the server's certificate, and ClientCA that of the authority
-	// that signs those of autoscalers. All are empty, or none.
+	// Cert and Key are the files of the server's certificate, and ClientCA that of the CA for clients. All are empty, or none.
 	Cert, Key, ClientCA string
-	// GPULabel is the node label that names the type of a node's GPUs.
+	// GPULabel is the node label with the type of a node's GPUs.
 	GPULabel string
 }
 

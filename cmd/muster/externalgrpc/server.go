@@ -34,11 +34,11 @@ const (
 type server struct {
 	protos.UnimplementedCloudProviderServer
 	*Scaler
-	// gpuLabel is the node label that names the type of a node's GPUs.
+	// gpuLabel is the node label with the type of a node's GPUs.
 	gpuLabel string
 }
 
-// untilSynced refuses calls until all machines are known: a group would seem empty before.
+// untilSynced refuses calls until all machines are listed: before that, a group would seem empty.
 func (s *server) untilSynced(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	select {
 	case <-s.synced:
@@ -61,7 +61,7 @@ func (s *server) NodeGroups(ctx context.Context, _ *protos.NodeGroupsRequest) (*
 	return out, nil
 }
 
-// groups lists those that cluster-autoscalers scale, by name.
+// groups returns the groups that cluster-autoscalers scale, by name.
 func (s *server) groups(ctx context.Context) (out []*v1alpha1.NodeGroup, err error) {
 	list := &v1alpha1.NodeGroupList{}
 	if err := s.Client.List(ctx, list); err != nil {
@@ -121,7 +121,7 @@ func (s *server) NodeGroupForNode(ctx context.Context, req *protos.NodeGroupForN
 	return &protos.NodeGroupForNodeResponse{NodeGroup: describe(g)}, nil
 }
 
-// size is how many machines a group has, those that are missing included.
+// size returns the number of machines of a group, including missing ones.
 func size(g *v1alpha1.NodeGroup, r *record, there *picture) int {
 	n := there.size()
 	for i := range r.Open {
@@ -131,7 +131,7 @@ func size(g *v1alpha1.NodeGroup, r *record, there *picture) int {
 	return n
 }
 
-// pending is how many machines may still show up that the autoscaler has given up.
+// pending returns how many machines may still appear that the autoscaler has given up.
 func (r *record) pending() (n int) {
 	for i := range r.Open {
 		if l := &r.Open[i]; l.GivenUp != nil {
@@ -212,8 +212,7 @@ func (s *server) NodeGroupIncreaseSize(ctx context.Context, req *protos.NodeGrou
 	return &protos.NodeGroupIncreaseSizeResponse{}, nil
 }
 
-// NodeGroupDeleteNodes terminates exactly the machines of the named nodes, and gives up missing
-// ones. Where one cannot be deleted, none is.
+// NodeGroupDeleteNodes terminates exactly the machines of the named nodes, and gives up missing ones. If one cannot be deleted, none is.
 func (s *server) NodeGroupDeleteNodes(ctx context.Context, req *protos.NodeGroupDeleteNodesRequest) (*protos.NodeGroupDeleteNodesResponse,
 	error) {
 	g, r, err := s.record(ctx, req.GetId())
@@ -337,8 +336,7 @@ func (s *server) NodeGroupDecreaseTargetSize(ctx context.Context, req *protos.No
 	return &protos.NodeGroupDecreaseTargetSizeResponse{}, err
 }
 
-// NodeGroupNodes lists the machines of a group, those that are missing as instances that are being
-// created.
+// NodeGroupNodes lists the machines of a group, with missing ones as instances that are being created.
 func (s *server) NodeGroupNodes(ctx context.Context, req *protos.NodeGroupNodesRequest) (*protos.NodeGroupNodesResponse, error) {
 	g, r, err := s.record(ctx, req.GetId())
 	if err != nil {
@@ -367,7 +365,7 @@ func (s *server) NodeGroupNodes(ctx context.Context, req *protos.NodeGroupNodesR
 	return out, nil
 }
 
-// info is the refusal as the autoscaler knows it; nil where there is none.
+// info converts the refusal to the autoscaler's form; nil for none.
 func (r *refusal) info() *protos.InstanceErrorInfo {
 	if r == nil {
 		return nil
@@ -418,7 +416,7 @@ func (s *server) NodeGroupGetOptions(ctx context.Context, req *protos.NodeGroupA
 
 func old(d time.Duration) *protos.OldDuration { return &protos.OldDuration{Duration: int64(d)} }
 
-// GPULabel is the label by which the autoscaler knows nodes whose GPUs are still to be found.
+// GPULabel returns the label of nodes whose GPUs are not allocatable yet.
 func (s *server) GPULabel(context.Context, *protos.GPULabelRequest) (*protos.GPULabelResponse, error) {
 	return &protos.GPULabelResponse{Label: s.gpuLabel}, nil
 }

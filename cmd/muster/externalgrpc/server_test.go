@@ -37,13 +37,13 @@ import (
 type sky struct {
 	mu       sync.Mutex
 	machines map[string]cloudprovider.Machine
-	// asked is the count of the first call of each token; calls are all, in their order.
+	// asked is the count of the first call of each token; calls are all calls, in order.
 	asked map[string]int
 	calls []string
 	taken []string
-	// stock is how many machines there are to be had.
+	// stock is the number of available machines.
 	stock int
-	// before and after are what calls fail with, before and after their effect.
+	// before and after are the errors of calls, before and after their effect.
 	before, after error
 	// blocked calls have taken effect, and are answered once it is closed.
 	blocked chan struct{}
@@ -116,7 +116,7 @@ func (c *sky) Watch(ctx context.Context, observe func(cloudprovider.Machine), sy
 	return nil
 }
 
-// list tells of all machines, as clouds do now and then.
+// list reports all machines, as clouds do at intervals.
 func (c *sky) list() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -343,7 +343,7 @@ func TestALaunchUnderWayIsGivenUpAsAWhole(t *testing.T) {
 		w.want("deleting all", w.remove("gpu", "muster-launch://gpu/1/0", "muster-launch://gpu/1/1", "muster-launch://gpu/1/2"), codes.OK)
 		w.want("target size", w.target(), 0)
 		w.sky.before = nil
-		pass(10 * lookEvery)
+		pass(10 * listEvery)
 		w.want("machines", len(w.sky.machines), 0)
 	})
 }
@@ -356,7 +356,7 @@ func TestWhatWasGivenUpIsTerminatedWhenItShowsUp(t *testing.T) {
 		taken []string
 	}{
 		"in a list": {func(w *world) {
-			pass(settle - lookEvery)
+			pass(settle - listEvery)
 			w.sky.list()
 		}, []string{"gpu-uid-1-1", "gpu-uid-1-2"}},
 		"in a list after a death that lasted": {func(w *world) {
@@ -365,7 +365,7 @@ func TestWhatWasGivenUpIsTerminatedWhenItShowsUp(t *testing.T) {
 			w.stop()
 			pass(2 * settle)
 			w.start()
-			pass(settle - 2*lookEvery)
+			pass(settle - 2*listEvery)
 			w.sky.machines["gpu-uid-1-1"] = late
 			w.sky.list()
 		}, []string{"gpu-uid-1-2", "gpu-uid-1-1"}},
@@ -381,7 +381,7 @@ func TestWhatWasGivenUpIsTerminatedWhenItShowsUp(t *testing.T) {
 				w.want("in their place", w.increase("gpu", 1), codes.OutOfRange)
 				tc.shows(w)
 				w.want("target size", w.target(), 1)
-				pass(lookEvery)
+				pass(listEvery)
 				w.want("taken back", w.sky.taken, tc.taken)
 				pass(settle)
 				w.want("in their place, later", w.increase("gpu", 2), codes.OK)
@@ -400,7 +400,7 @@ func TestACallThatIsAnsweredTooLateMakesNothing(t *testing.T) {
 		pass(2 * settle)
 		w.want("taken back during the call", w.sky.taken, []string(nil))
 		close(w.sky.blocked)
-		pass(lookEvery)
+		pass(listEvery)
 		w.want("taken back", w.sky.taken, []string{"gpu-uid-1-0", "gpu-uid-1-1", "cr-1"})
 		w.want("target size", w.target(), 0)
 	})
@@ -423,7 +423,7 @@ func TestTheRecordIsWrittenOverNothingThatWasNotRead(t *testing.T) {
 			},
 		})
 		w.want("an increase", w.increase("gpu", 2), codes.OK)
-		pass(lookEvery)
+		pass(listEvery)
 		slices.Sort(w.sky.calls)
 		w.want("calls", w.sky.calls, []string{"gpu 1 gpu-uid-1", "gpu 2 gpu-uid-2"})
 	})
@@ -475,11 +475,11 @@ func TestAReservationThatNoLaunchWaitsForIsEnded(t *testing.T) {
 		w.increase("gpu", 2)
 		w.sky.observe(cloudprovider.Machine{Name: "cr-1", Group: "gpu", Launch: "gpu-uid-1", Hold: true})
 		w.sky.observe(cloudprovider.Machine{Name: "cr-0", Group: "gpu", Hold: true})
-		pass(3 * lookEvery)
+		pass(3 * listEvery)
 		w.want("taken back while it waits", w.sky.taken, []string(nil))
 		w.want("target size", w.target(), 2)
 		w.decrease(-2)
-		pass(3 * lookEvery)
+		pass(3 * listEvery)
 		w.want("taken back then", slices.Compact(w.sky.taken), []string{"cr-1"})
 	})
 }
@@ -516,8 +516,8 @@ func TestARecordThatCannotBeReadStopsTheGroup(t *testing.T) {
 	})
 }
 
-// An autoscaler does anything at any time, the cloud fails, and the process dies: no machine is
-// made that was not asked for, none goes that was not named, and sizes agree with instances.
+// The autoscaler does anything at any time, the cloud fails, and the process dies. No machine is made without a request, none is
+// terminated without being named, and sizes agree with instances.
 func TestRandomAutoscalers(t *testing.T) {
 	seeds := uint64(200)
 	if testing.Short() {
@@ -579,7 +579,7 @@ func randomAutoscaler(t *testing.T, r *rand.Rand) {
 	}
 	w.sky.before, w.sky.after = nil, nil
 	w.sky.list()
-	pass(settle + 2*lookEvery)
+	pass(settle + 2*listEvery)
 	failed := 0
 	for _, i := range w.instances() {
 		f := strings.Fields(i)

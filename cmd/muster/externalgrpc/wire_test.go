@@ -39,7 +39,7 @@ import (
 // noon in the forms that autoscalers send times in.
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// marshaller is what types of Kubernetes are.
+// marshaller is implemented by the types of Kubernetes.
 type marshaller interface{ Marshal() ([]byte, error) }
 
 // field is a message in a field, as older autoscalers send types of Kubernetes.
@@ -186,7 +186,7 @@ func TestOptionsAreTheGroupsOwnTimes(t *testing.T) {
 		w.want("threshold", o.GetScaleDownUtilizationThreshold(), 0.5)
 		w.want("in old fields", o.GetOldScaleDownUnneeded() == nil, true)
 
-		// An older autoscaler reads all of its fields without asking whether they are there.
+		// An older autoscaler reads all of its fields without checking whether they exist.
 		old := &metav1.Duration{Duration: 10 * time.Minute}
 		before := parse(t, &protos.NodeGroupAutoscalingOptions{}, field(t, 3, old), field(t, 4, old), field(t, 5, old))
 		o = ask(before)
@@ -242,8 +242,7 @@ func newAuthority(t *testing.T, name string) *authority {
 	return a
 }
 
-// sign writes a certificate and its key, which is that of the authority itself where there is none
-// yet.
+// sign writes a certificate and its key. Without an authority, it signs itself.
 func (a *authority) sign(name string, use []x509.ExtKeyUsage) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -350,7 +349,7 @@ func TestOnlyAutoscalersWithACertificateAreServed(t *testing.T) {
 	}
 }
 
-// Before the machines are known a group would seem empty.
+// Before the machines are listed, a group would seem empty.
 func TestNothingIsAnsweredBeforeTheCloudsAreListed(t *testing.T) {
 	s := &server{Scaler: NewScaler(nil, nil, nil, clock.RealClock{})}
 	handled := false

@@ -22,7 +22,7 @@ import (
 	"github.com/muster-dev/muster/deploy"
 )
 
-// manifests are what this version installs.
+// manifests returns the objects that this version installs.
 func manifests(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	objects, err := deploy.Manifests(deploy.Halves...)
@@ -156,7 +156,7 @@ func TestRightsAreThoseThatAreGranted(t *testing.T) {
 	}
 }
 
-// TestAWatchAnswersByItsLastCheck and looks again sooner after a failure.
+// TestAWatchAnswersByItsLastCheck and repeats it sooner after a failure.
 func TestAWatchAnswersByItsLastCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -168,7 +168,7 @@ func TestAWatchAnswersByItsLastCheck(t *testing.T) {
 			return nil
 		}, clock.RealClock{})
 		if w.Ready(nil) == nil {
-			t.Error("it is ready before the first look")
+			t.Error("it is ready before the first check")
 		}
 		go func() { _ = w.Start(ctx) }()
 		<-time.After(again / 2)
@@ -183,7 +183,7 @@ func TestAWatchAnswersByItsLastCheck(t *testing.T) {
 		broken = true
 		<-time.After(often / 2)
 		if err := w.Ready(nil); err != nil {
-			t.Errorf("%v before the next look", err)
+			t.Errorf("%v before the next check", err)
 		}
 		<-time.After(often)
 		if err := w.Ready(nil); err == nil {

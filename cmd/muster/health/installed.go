@@ -14,15 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// elsewhere are CRDs that other projects install, too: of them only the versions must be there.
+// elsewhere are CRDs that other projects install, too: only their versions must exist.
 var elsewhere = map[string]bool{"provisioningrequests.autoscaling.x-k8s.io": true}
 
 // mostNamed bounds how many differences an error names.
 const mostNamed = 3
 
-// Installed returns a check that the CRDs and admission policies among the objects are in the
-// cluster with their content. What a cluster has beside that, such as defaults and fields of a
-// newer version, is no difference.
+// Installed returns a check that the CRDs and admission policies among the objects are in the cluster with their content. Additions in the
+// cluster, such as defaults and fields of a newer version, are no difference.
 func Installed(kube client.Reader, objects []*unstructured.Unstructured) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var wrong []string

@@ -31,7 +31,7 @@ func Rights(kube client.Client, namespace, account string, objects []*unstructur
 			if r.within(review.Status.ResourceRules) {
 				continue
 			}
-			// Authorizers other than RBAC need not list what they grant, so it is asked for.
+			// Authorizers other than RBAC need not list what they grant, so a review is requested.
 			ask := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 				ResourceAttributes: &r.ResourceAttributes}}
 			if err := kube.Create(ctx, ask); err != nil {
@@ -87,7 +87,7 @@ func (r right) within(rules []authorizationv1.ResourceRule) bool {
 	})
 }
 
-// granted are the rights that the objects grant to the service account.
+// granted returns the rights that the objects grant to the service account.
 func granted(account string, objects []*unstructured.Unstructured) (out []right, err error) {
 	rules := map[string][]rbacv1.PolicyRule{}
 	for _, o := range objects {

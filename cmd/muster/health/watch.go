@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// again is how soon a check that failed is repeated, often how soon one that did not.
+	// again is the delay after a failed check, often that after a successful one.
 	again = 2 * time.Second
 	often = 30 * time.Second
-	// patience is how long a check may take.
-	patience = 20 * time.Second
+	// timeout limits a check.
+	timeout = 20 * time.Second
 )
 
 var errNotYet = errors.New("not checked yet")
@@ -31,7 +31,7 @@ var errNotYet = errors.New("not checked yet")
 // Watch repeats a check that is too costly for every probe, and answers with its last result.
 type Watch struct {
 	name  string
-	look  func(context.Context) error
+	check func(context.Context) error
 	clock clock.Clock
 
 	mu   sync.Mutex
@@ -39,8 +39,8 @@ type Watch struct {
 }
 
 // NewWatch returns a Watch without a result: it is not ready.
-func NewWatch(name string, look func(context.Context) error, c clock.Clock) *Watch {
-	return &Watch{name: name, look: look, clock: c, last: errNotYet}
+func NewWatch(name string, check func(context.Context) error, c clock.Clock) *Watch {
+	return &Watch{name: name, check: check, clock: c, last: errNotYet}
 }
 
 // AddTo has the manager repeat the check and answer by it.
@@ -59,8 +59,8 @@ func (w *Watch) NeedLeaderElection() bool { return false }
 func (w *Watch) Start(ctx context.Context) error {
 	log := ctrl.Log.WithName("health")
 	for {
-		bounded, cancel := context.WithTimeout(ctx, patience)
-		err := w.look(bounded)
+		bounded, cancel := context.WithTimeout(ctx, timeout)
+		err := w.check(bounded)
 		cancel()
 		w.mu.Lock()
 		before := w.last
@@ -116,7 +116,7 @@ func Synced(wait func(context.Context) bool) healthz.Checker {
 // large cluster.
 const stuck = 2 * time.Minute
 
-// Pulse tells of loops whose step does not end.
+// Pulse reports loops whose step does not end.
 type Pulse struct {
 	clock clock.PassiveClock
 

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// renamed are the kinds with fields that v1beta2 renamed, by their plurals: those that
-// Kueue's webhook converts. For the others v1beta1 equals v1beta2.
+// renamed are the kinds with fields that v1beta2 renamed, by plural: those that Kueue's webhook converts. For the others v1beta1 equals
+// v1beta2.
 var renamed = map[string]func() (conversion.Convertible, conversion.Hub){
 	"clusterqueues": func() (conversion.Convertible, conversion.Hub) {
 		return &v1beta1.ClusterQueue{}, &v1beta2.ClusterQueue{}

@@ -66,7 +66,7 @@ func asObject(t *testing.T, o any) *unstructured.Unstructured {
 	return out
 }
 
-// body is what there is to convert.
+// body is the part of an object to convert.
 func body(o *unstructured.Unstructured) map[string]any {
 	out := o.DeepCopy().Object
 	for _, key := range envelope {

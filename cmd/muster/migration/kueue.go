@@ -44,8 +44,7 @@ func Leader(ctx context.Context, leases client.Reader, now time.Time, name strin
 // webhookPath is in the paths of the webhooks for Kueue's own kinds, as its framework names them.
 const webhookPath = "kueue-x-k8s-io"
 
-// isKueues reports whether webhooks are those of a Kueue. Webhooks of others that look at Kueue's
-// kinds have other paths.
+// isKueues reports whether webhooks belong to Kueue. Other webhooks for Kueue's kinds have other paths.
 func isKueues(configs []admissionregistration.WebhookClientConfig) bool {
 	return slices.ContainsFunc(configs, func(c admissionregistration.WebhookClientConfig) bool {
 		return c.Service != nil && c.Service.Path != nil && strings.Contains(*c.Service.Path, webhookPath) ||
@@ -124,8 +123,7 @@ func IsConverted(crd *unstructured.Unstructured) bool {
 	return strategy == string(apiextensions.WebhookConverter)
 }
 
-// InTheWay returns what of a Kueue is in the way of Muster's queues, whether that Kueue runs or
-// not; empty if nothing is.
+// InTheWay returns what of Kueue blocks Muster's queues, whether that Kueue runs or not; empty for nothing.
 func InTheWay(ctx context.Context, kube client.Reader) (string, error) {
 	found, webhooks, err := Webhooks(ctx, kube)
 	if err != nil {

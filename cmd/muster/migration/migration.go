@@ -46,11 +46,11 @@ const (
 	fieldManager = "muster-migrate"
 	// pageSize is the number of objects of a list call.
 	pageSize = 500
-	// tellEvery is the number of objects per line of progress.
-	tellEvery = 1000
+	// reportEvery is the number of objects per line of progress.
+	reportEvery = 1000
 	// propagation is how long API servers may take to serve a changed CRD.
 	propagation = 30 * time.Second
-	// mostPasses is the most passes over all objects until none has changed.
+	// mostPasses is the maximum number of passes over all objects until none has changed.
 	mostPasses = 10
 )
 
@@ -63,8 +63,7 @@ type Migration struct {
 	Out io.Writer
 }
 
-// Pending returns Muster's CRDs of the kinds that are not migrated yet. A kind that the cluster
-// does not have is none of them.
+// Pending returns Muster's CRDs of the kinds that are not migrated yet, without kinds that the cluster does not have.
 func (m *Migration) Pending(ctx context.Context) (out []*apiextensions.CustomResourceDefinition, err error) {
 	manifests, err := deploy.Manifests(deploy.Queueing)
 	if err != nil {
@@ -224,7 +223,7 @@ func (k *kind) convert(ctx context.Context) (total, changed int, err error) {
 			if converted {
 				changed++
 			}
-			if written++; written%tellEvery == 0 {
+			if written++; written%reportEvery == 0 {
 				k.report("%d objects so far", written)
 			}
 			return nil

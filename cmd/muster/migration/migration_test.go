@@ -84,7 +84,7 @@ func (w *world) readCRDs() {
 	}
 }
 
-// older are the objects that the older Kueue has stored, one of every kind at least.
+// older returns the objects that the older Kueue has stored, at least one of every kind.
 func (w *world) older() []*unstructured.Unstructured {
 	w.Helper()
 	text, err := os.ReadFile("testdata/v1beta1.yaml")
@@ -182,7 +182,7 @@ func (w *world) create(o *unstructured.Unstructured, version string) *unstructur
 	return out
 }
 
-// asKueueDoes is the object as Kueue's webhook would convert it.
+// asKueueDoes returns the object as converted by Kueue's webhook.
 func (w *world) asKueueDoes(o *unstructured.Unstructured) *unstructured.Unstructured {
 	w.Helper()
 	pair := renamed[w.plural(o.GetKind())]
@@ -203,7 +203,7 @@ func (w *world) asKueueDoes(o *unstructured.Unstructured) *unstructured.Unstruct
 
 var errInterrupted = errors.New("interrupted")
 
-// interrupted are requests of which only so many may write.
+// interrupted lets only so many writes through.
 type interrupted struct {
 	http.RoundTripper
 	left *atomic.Int64
@@ -238,7 +238,7 @@ func (w *world) migrate(writes int64) (string, error) {
 	return out.String(), err
 }
 
-// pending are the CRDs of the kinds that are not migrated yet.
+// pending returns the CRDs of the kinds that are not migrated yet.
 func (w *world) pending() (names []string) {
 	w.Helper()
 	pending, err := (&Migration{Client: w.client}).Pending(w.Context())
@@ -251,9 +251,8 @@ func (w *world) pending() (names []string) {
 	return names
 }
 
-// TestObjectsOfAnOlderKueueAreKept stores every kind as v1beta1 on a real API server,
-// interrupts the migration again and again, and compares what is there in the end with
-// what Kueue's own conversion gives.
+// TestObjectsOfAnOlderKueueAreKept stores every kind as v1beta1 on a real API server, interrupts the migration again and again, and
+// compares the result with that of Kueue's own conversion.
 func TestObjectsOfAnOlderKueueAreKept(t *testing.T) {
 	w := newWorld(t)
 	w.install(oldVersion)

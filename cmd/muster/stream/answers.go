@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// NewClient makes the client of a manager. It is that of controller-runtime, but that it reads the answers to writes of status in one
-// pass, and without managed fields, as Informers does with events: for most Workloads such a write is all that Muster sends.
+// NewClient returns the client of a manager. It differs from controller-runtime's in one way: it reads the responses to status writes in
+// one pass, and without managed fields, as Informers does with events. For most Workloads such a write is all that Muster sends.
 func NewClient(config *rest.Config, options client.Options) (client.Client, error) {
 	if options.HTTPClient == nil {
 		over, err := rest.HTTPClientFor(config)

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/randfill"
 )
 
-// answering is an API server that gives one answer, and keeps what it was asked.
+// answering is an API server with a fixed response. It records its requests.
 type answering struct {
 	status      int
 	contentType string
@@ -46,7 +46,7 @@ func (s *answering) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(s.body)
 }
 
-// clientsAt are the client of controller-runtime and that of the package.
+// clientsAt returns the client of controller-runtime and that of the package.
 func clientsAt(t *testing.T, url string) (theirs, ours client.Client) {
 	t.Helper()
 	scheme, mapper := schemeOf(t), meta.NewDefaultRESTMapper(nil)
@@ -77,7 +77,7 @@ func patches(before client.Object) map[string]func() (client.Patch, []client.Sub
 	}
 }
 
-// Writes of status ask what controller-runtime's client asks, and read the same from the answer.
+// Writes of status send what controller-runtime's client sends, and read the same from the response.
 func TestAnswersAreReadAsByControllerRuntime(t *testing.T) {
 	server := &answering{contentType: "application/json"}
 	at := httptest.NewServer(server)

@@ -48,7 +48,7 @@ func TestEqualListsAreKeptOnce(t *testing.T) {
 	runtime.KeepAlive([][]kueue.PodSet{first, other})
 }
 
-// TestListsThatNobodyHasAreForgotten, so that what is known of texts grows with no more than what is kept.
+// TestListsThatNobodyHasAreForgotten, so that the cache of texts grows only with the objects in use.
 func TestListsThatNobodyHasAreForgotten(t *testing.T) {
 	s := newShared[kueue.PodSet]()
 	kept := decodedBy(t, s, `[{"name":"kept","count":1}]`)

@@ -22,14 +22,14 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// streamed are the kinds whose events are read here. Their caches must hold all namespaces and objects: a selector of a cache is
-// not known to its ListerWatcher.
+// streamed are the kinds whose events are read here. Their caches must hold all namespaces and objects: the ListerWatcher does not have
+// the selector of a cache.
 var streamed = map[reflect.Type]schema.GroupVersionResource{
 	reflect.TypeFor[kueue.Workload]():              kueue.SchemeGroupVersion.WithResource("workloads"),
 	reflect.TypeFor[provreq.ProvisioningRequest](): provreq.SchemeGroupVersion.WithResource("provisioningrequests"),
 }
 
-// NewInformer makes an informer, as a cache asks for it.
+// NewInformer makes an informer in the form that a cache requires.
 type NewInformer = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
 // Informers returns what makes the informers of a cache of the cluster.

@@ -22,8 +22,7 @@ const (
 	renewal  = 30 * 24 * time.Hour
 	// skew is by how much the clocks of kube-apiserver and muster may differ.
 	skew = time.Hour
-	// bundled is how many certificates kube-apiserver trusts at most: a few processes, and those
-	// before them.
+	// bundled is the maximum number of certificates that kube-apiserver trusts: a few processes, and the ones before them.
 	bundled = 8
 )
 
@@ -72,9 +71,8 @@ func isGood(c *tls.Certificate, hosts []string, now time.Time) bool {
 		!slices.ContainsFunc(hosts, func(host string) bool { return c.Leaf.VerifyHostname(host) != nil })
 }
 
-// bundle adds a certificate to those that kube-apiserver trusts, before them, and leaves out those
-// that have ended and those that were added first of too many. What is no certificate is left out,
-// too.
+// bundle adds a certificate in front of those that kube-apiserver trusts. It drops the expired ones, the oldest ones above the maximum,
+// and invalid data.
 func bundle(trusted []byte, own *x509.Certificate, now time.Time) []byte {
 	var kept []*x509.Certificate
 	for block, rest := pem.Decode(trusted); block != nil; block, rest = pem.Decode(rest) {

@@ -26,12 +26,12 @@ import (
 )
 
 const (
-	// look is how often the registration is looked at; retry, where that has failed.
-	look  = time.Minute
-	retry = 2 * time.Second
+	// interval is the time between two checks of the registration; retry is the time after a failed one.
+	interval = time.Minute
+	retry    = 2 * time.Second
 )
 
-// Config says what the webhook serves, and where.
+// Config configures the webhook.
 type Config struct {
 	Address  string
 	Policies []*deploy.Policy
@@ -84,8 +84,8 @@ func split(address string) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// registration keeps in the MutatingWebhookConfiguration what only this process knows: its
-// certificate, beside those of the others, and the namespaces of its configuration.
+// registration keeps in the MutatingWebhookConfiguration what only this process has: its certificate, beside those of other processes, and
+// the namespaces of its configuration.
 type registration struct {
 	Config
 
@@ -99,12 +99,12 @@ type registration struct {
 // NeedLeaderElection implements manager.LeaderElectionRunnable: all processes serve.
 func (r *registration) NeedLeaderElection() bool { return false }
 
-// Start implements manager.Runnable. A registration that cannot be found or changed at the start
-// ends the process, since its user has asked for it.
+// Start implements manager.Runnable. A registration that cannot be found or changed at the start ends the process, since its user has
+// requested it.
 func (r *registration) Start(ctx context.Context) error {
 	logger := ctrl.Log.WithName("webhook")
 	for {
-		wait := look
+		wait := interval
 		switch err := r.write(ctx); {
 		case err == nil:
 		case r.ready(nil) != nil && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
@@ -169,7 +169,7 @@ func (r *registration) ready(*http.Request) error {
 	return err
 }
 
-// hosts are those by which kube-apiserver calls the webhooks.
+// hosts returns the host names by which kube-apiserver calls the webhooks.
 func hosts(c *admissionv1.MutatingWebhookConfiguration) (out []string) {
 	for _, w := range c.Webhooks {
 		host := ""

@@ -25,7 +25,7 @@ import (
 	"github.com/muster-dev/muster/queueing/jobs/bindings"
 )
 
-// installed is the registration as it is installed.
+// installed returns the registration as installed.
 func installed(t *testing.T) *admissionv1.MutatingWebhookConfiguration {
 	t.Helper()
 	objects, err := deploy.Manifests(deploy.Halves...)
@@ -120,7 +120,7 @@ func TestEachProcessIsTrusted(t *testing.T) {
 		check := func(when string) {
 			t.Helper()
 			for range 3 {
-				<-time.After(look + retry)
+				<-time.After(interval + retry)
 				synctest.Wait()
 			}
 			for name, r := range map[string]*registration{"leader": leader, "standby": standby} {
@@ -148,7 +148,7 @@ func TestEachProcessIsTrusted(t *testing.T) {
 		if err := c.Get(ctx, client.ObjectKey{Name: deploy.WebhookConfiguration}, current); err != nil || current.ResourceVersion != version {
 			t.Errorf("it is written without need: %v", err)
 		}
-		// Two years, but for the looks of every minute.
+		// Two years, without the check of every minute.
 		cancel()
 		<-time.After(2 * validity)
 		ctx, cancel = context.WithCancel(t.Context())

@@ -758,8 +758,8 @@ func TestAWaitingRequestGetsTheIdleMachine(t *testing.T) {
 					t.Errorf("the request has no machine: %v", r.Status.Conditions)
 				}
 				w.mu.Lock()
-				if message := strings.Join(w.story, "\n"); strings.Contains(message, v1alpha1.CordonGivingBack) || strings.Contains(message, "launched") {
-					t.Errorf("the story is\n%s", message)
+				if got := strings.Join(w.story, "\n"); strings.Contains(got, v1alpha1.CordonGivingBack) || strings.Contains(got, "launched") {
+					t.Errorf("the story is\n%s", got)
 				}
 				w.mu.Unlock()
 				cancel()

@@ -362,7 +362,7 @@ func (r *restoring) scenario(t *testing.T, restore func(), end func(*testing.T))
 	end(t)
 }
 
-// decide is a person who declares the machines lost.
+// decide declares the machines lost, as a person does.
 func (r *restoring) decide(t *testing.T) {
 	approved := r.group.DeepCopy()
 	approved.Annotations = map[string]string{v1alpha1.GiveBackAtOnceAnnotation: fmt.Sprint(fleet)}

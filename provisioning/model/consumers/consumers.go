@@ -1,4 +1,4 @@
-// Package consumers remembers which pods consume requests, and when the last of them went.
+// Package consumers records which pods consume requests, and when the last of them ended.
 package consumers
 
 import (
@@ -15,10 +15,9 @@ import (
 
 // Consumers are the pods that consume requests.
 type Consumers struct {
-	// Active counts those that have not finished, bound or not.
+	// Active counts the pods that have not finished, bound or not.
 	Active map[state.ConsumerKey]int
-	// Ended is when the last consumer, or the request, of a booking key went. What
-	// went before began is not remembered.
+	// Ended is when the last consumer, or the request, of a booking key ended. Ends from before began are not recorded.
 	Ended map[state.ConsumerKey]time.Time
 	began time.Time
 	// stranded pods have no room.
@@ -27,13 +26,13 @@ type Consumers struct {
 	blocked map[state.ConsumerKey]map[types.UID]blockedPod
 }
 
-// blockedPod cannot start, as has been known since then.
+// blockedPod is a pod that cannot start, and since when.
 type blockedPod struct {
 	since time.Time
 	why   string
 }
 
-// strandedPod has no room, as has been known since then.
+// strandedPod is a pod without room, and since when.
 type strandedPod struct {
 	since    time.Time
 	requests nodegroups.Resources
@@ -67,7 +66,7 @@ func (cs *Consumers) Set(uid types.UID, old, p *state.Pod, now time.Time) {
 	}
 }
 
-// block notes what keeps a pod from starting.
+// block records what keeps a pod from starting.
 func (cs *Consumers) block(uid types.UID, old, p *state.Pod, now time.Time) {
 	since := now
 	if old != nil && old.Blocked != "" {
@@ -87,7 +86,7 @@ func (cs *Consumers) block(uid types.UID, old, p *state.Pod, now time.Time) {
 	cs.blocked[p.Consumes][uid] = blockedPod{since, fmt.Sprintf("pod %s: %s", p.Name, p.Blocked)}
 }
 
-// BlockedOf are the pods of a gang that cannot start.
+// BlockedOf returns the pods of a gang that cannot start.
 func (cs *Consumers) BlockedOf(key state.ConsumerKey) (out transaction.Blocked) {
 	for _, p := range cs.blocked[key] {
 		if out.Pods++; out.Pods == 1 || p.since.Before(out.Since) {
@@ -110,14 +109,14 @@ func (cs *Consumers) count(p *state.Pod, by int, now time.Time) {
 	}
 }
 
-// rescue notes that a pod has room, or is gone.
+// rescue records that a pod has room, or is gone.
 func (cs *Consumers) rescue(key state.ConsumerKey, uid types.UID) {
 	if delete(cs.stranded[key], uid); len(cs.stranded[key]) == 0 {
 		delete(cs.stranded, key)
 	}
 }
 
-// StrandedOf are the pods of a gang that ran, and that would run again if there were room.
+// StrandedOf returns the pods of a gang that were running, and lack room to run again.
 func (cs *Consumers) StrandedOf(key state.ConsumerKey) (out transaction.Stranded) {
 	for _, p := range cs.stranded[key] {
 		if out.Pods++; out.Pods == 1 {
@@ -131,8 +130,7 @@ func (cs *Consumers) StrandedOf(key state.ConsumerKey) (out transaction.Stranded
 	return out
 }
 
-// Lookup is a copy of what is known by booking key: how many pods are active, and when the
-// last of them, or their request, went.
+// Lookup returns a copy by booking key: how many pods are active, and when the last of them, or their request, ended.
 func (cs *Consumers) Lookup() func(namespace, key string) (int, time.Time) {
 	active, ended, began := map[state.ConsumerKey]int{}, maps.Clone(cs.Ended), cs.began
 	for key, n := range cs.Active {
@@ -147,8 +145,7 @@ func (cs *Consumers) Lookup() func(namespace, key string) (int, time.Time) {
 	}
 }
 
-// Remembered is how long the end of a gang is remembered: longer than anything
-// waits for it.
+// Remembered is how long the end of a gang is kept: longer than anything waits for it.
 const Remembered = time.Hour
 
 // Forget drops the ends of gangs that nothing waits for any more.

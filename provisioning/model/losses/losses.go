@@ -1,4 +1,4 @@
-// Package losses remembers which nodes requests have lost, and what they were told of that.
+// Package losses records which nodes requests have lost, and which losses were reported to them.
 package losses
 
 import (
@@ -12,19 +12,19 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// Losses are the nodes that each request has lost, by name, until it is gone.
+// Losses are the nodes that each request has lost, by name, until the request is gone.
 type Losses map[types.UID]map[string]*loss
 
 // loss is a node that a request has lost.
 type loss struct {
 	transaction.LostNode
 	at time.Time
-	// told: the request has been told of it. held: its gang was not stopped for it, for now.
-	told, held bool
+	// reported: the loss was reported to the request. held: its gang was not stopped for it, for now.
+	reported, held bool
 }
 
-// Lost notes that a node went, or its machine ended: requests that have booked it, or whose
-// pods it runs, have to be told. Concerns reports whether one of so many pods there is to be.
+// Lost records that a node was deleted, or its machine ended, for the requests that have booked it or whose pods it runs. Concerns reports
+// whether the loss of a node with so many pods is reported to a request.
 func (ls Losses) Lost(n *state.Node, concerns func(request types.UID, pods int) bool, now time.Time) {
 	for i := range n.Labelled {
 		b := &n.Labelled[i]
@@ -43,32 +43,31 @@ func (ls Losses) Lost(n *state.Node, concerns func(request types.UID, pods int) 
 	}
 }
 
-// Back forgets that a node of that name was lost, once that has been told: the one that is
-// booked now may be lost, too.
+// Back drops the loss of a node of that name after it was reported: the node that is booked now may be lost, too.
 func (ls Losses) Back(n *state.Node) {
 	for i := range n.Labelled {
 		uid := n.Labelled[i].UID
-		if l := ls[uid][n.Name]; l != nil && l.told {
+		if l := ls[uid][n.Name]; l != nil && l.reported {
 			delete(ls[uid], n.Name)
 		}
 	}
 }
 
-// Reported notes that the request has been told of these nodes, and whether its gang runs on for now.
+// Reported records that these losses were reported to the request, and whether its gang continues for now.
 func (ls Losses) Reported(uid types.UID, nodes []transaction.LostNode, held bool) {
 	for _, n := range nodes {
 		if l := ls[uid][n.Name]; l != nil {
-			l.told, l.held = true, held
+			l.reported, l.held = true, held
 		}
 	}
 }
 
-// Unreported are the lost nodes of a request that it has not been told of, by name.
+// Unreported returns the lost nodes that were not reported to the request, by name.
 func (ls Losses) Unreported(uid types.UID) []transaction.LostNode {
-	return ls.those(uid, func(l *loss) bool { return !l.told })
+	return ls.those(uid, func(l *loss) bool { return !l.reported })
 }
 
-// Held are those for which its gang was not stopped, by name.
+// Held returns the lost nodes for which its gang was not stopped, by name.
 func (ls Losses) Held(uid types.UID) []transaction.LostNode {
 	return ls.those(uid, func(l *loss) bool { return l.held })
 }
@@ -82,12 +81,12 @@ func (ls Losses) those(uid types.UID, which func(*loss) bool) (out []transaction
 	return out
 }
 
-// untoldFor is how long a loss is remembered that no request has been told of.
-const untoldFor = 10 * time.Minute
+// unreportedFor is how long a loss is kept that was reported to no request.
+const unreportedFor = 10 * time.Minute
 
 // Forget drops what has been remembered for long.
 func (ls Losses) Forget(now time.Time) {
 	for _, lost := range ls {
-		maps.DeleteFunc(lost, func(_ string, l *loss) bool { return !l.told && now.Sub(l.at) > untoldFor })
+		maps.DeleteFunc(lost, func(_ string, l *loss) bool { return !l.reported && now.Sub(l.at) > unreportedFor })
 	}
 }

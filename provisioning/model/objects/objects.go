@@ -1,4 +1,4 @@
-// Package objects keeps what pod templates refer to, such as PersistentVolumeClaims, and hands out copies for snapshots.
+// Package objects stores the objects that pod templates refer to, such as PersistentVolumeClaims, and returns copies for snapshots.
 package objects
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// Objects are what pod templates refer to.
+// Objects are the objects that pod templates refer to.
 type Objects struct {
 	claims          table[types.NamespacedName, *corev1.PersistentVolumeClaim]
 	volumes         table[string, *corev1.PersistentVolume]
@@ -54,7 +54,7 @@ func (t *table[K, T]) remove(key K) bool {
 	return known
 }
 
-// Copy is the objects as they are, for a snapshot.
+// Copy returns the current objects for a snapshot.
 func (o *Objects) Copy() fit.Objects {
 	o.claims.shared, o.volumes.shared, o.storageClasses.shared = true, true, true
 	o.csiDrivers.shared, o.csiNodes.shared, o.runtimeClasses.shared, o.claimTemplates.shared = true, true, true, true
@@ -90,7 +90,7 @@ func (o *Objects) Lookup() fit.Objects {
 	}
 }
 
-// Set stores an object that templates may refer to, and reports whether it is news.
+// Set stores an object that templates may refer to, and reports whether it has changed.
 func (o *Objects) Set(obj metav1.Object) (news bool) {
 	switch obj := obj.(type) {
 	case *corev1.PersistentVolumeClaim:

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// Every is how often the control plane is asked.
+	// Every is the interval between two reads from the control plane.
 	Every = 5 * time.Second
-	// silence is how long it may leave that without an answer, by three questions in a row, until it counts as silent. A process that was
-	// not scheduled for so long has not heard of it either.
+	// silence is how long the control plane may fail to respond, which is three reads in a row, before it counts as silent. A process
+	// that was not scheduled for so long has had no response either.
 	silence = 3 * Every
 )
 
@@ -26,7 +26,7 @@ type Pulse struct {
 // New returns a Pulse without an answer yet.
 func New(c clock.PassiveClock) *Pulse { return &Pulse{clock: c} }
 
-// Answered notes an answer, and reports whether the control plane was silent before it.
+// Answered records a response, and reports whether the control plane was silent before it.
 func (p *Pulse) Answered() (again bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,8 +38,8 @@ func (p *Pulse) Answered() (again bool) {
 	return again
 }
 
-// Since is when the control plane began to answer again; zero where it was never silent. While it is silent that is now: time in which
-// it cannot say what has become of pods, nodes and machines counts for nothing.
+// Since returns when the control plane started to respond again; zero if it was never silent, and now while it is silent. Time in which it
+// could not report the state of pods, nodes and machines does not count.
 func (p *Pulse) Since(now time.Time) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
