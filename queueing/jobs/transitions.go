@@ -87,7 +87,8 @@ var transitions = [jobStates][workload.States]action{
 		absent: queue, pending: queue, asking: queue, adopted: queue, reserved: queue, admitted: start, evicted: release, finished: reportEnd,
 	},
 	stopped: {
-		absent: restore, pending: restore, asking: restore, adopted: restore, reserved: evict, admitted: evict, evicted: restore, finished: reportEnd,
+		absent: restore, pending: restore, asking: restore, adopted: restore, reserved: evict, admitted: evict, evicted: restore,
+		finished: reportEnd,
 	},
 	running: {
 		absent: adopt, pending: adopt, asking: adopt, reserved: adopt, admitted: keep, evicted: stop,
@@ -104,7 +105,8 @@ var transitions = [jobStates][workload.States]action{
 		admitted: keep,
 	},
 	delegated: {
-		absent: queue, pending: queue, asking: queue, adopted: queue, reserved: queue, admitted: runRemote, evicted: stopRemote, finished: reportEnd,
+		absent: queue, pending: queue, asking: queue, adopted: queue, reserved: queue,
+		admitted: runRemote, evicted: stopRemote, finished: reportEnd,
 	},
 	remote: {
 		// Its Workload was deleted, and so is its copy in the other cluster. It can be dispatched again once it is suspended.

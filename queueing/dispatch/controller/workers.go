@@ -312,8 +312,8 @@ func (s *workers) poll(ctx context.Context, w *worker) {
 	}
 }
 
-// enqueueOwners enqueues the Workloads that wait for a cluster, and those that had copies in the worker when it was last connected. Some of them
-// may be deleted in the manager.
+// enqueueOwners enqueues the Workloads that wait for a cluster, and those that had copies in the worker when it was last connected. Some
+// of them may be deleted in the manager.
 func (s *workers) enqueueOwners(ctx context.Context, w *worker) {
 	send(ctx, s.connections, &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}})
 	if s.kinds == nil || w.connection == nil {
