@@ -40,8 +40,8 @@ func TestConditionsAreOfTheNewestGeneration(t *testing.T) {
 	}
 }
 
-// TestAQueueThatIsBeingDeletedTellsOfItsWorkloads until its finalizer goes.
-func TestAQueueThatIsBeingDeletedTellsOfItsWorkloads(t *testing.T) {
+// TestAQueueThatIsBeingDeletedReportsItsWorkloads until its finalizer goes.
+func TestAQueueThatIsBeingDeletedReportsItsWorkloads(t *testing.T) {
 	w := newWorld()
 	w.set(flavor("spot", nil))
 	w.set(localQueueTo("main", "team", ""))

@@ -239,8 +239,8 @@ func TestPodLevelRequests(t *testing.T) {
 	}
 }
 
-// TestALongMessageIsToldOnce: the API server truncates it, and that must not count as a change.
-func TestALongMessageIsToldOnce(t *testing.T) {
+// TestALongMessageIsReportedOnce: the API server truncates it, and that must not count as a change.
+func TestALongMessageIsReportedOnce(t *testing.T) {
 	w := oneQueue(t)
 	w.add(t, "train", map[string]string{workload.RefusedAnnotation: strings.Repeat("é", workload.MaxMessage)})
 	v := w.s.Cycle(w.now)[0]

@@ -124,8 +124,8 @@ func TestARefusalOfAnEarlierStartDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestAnEvictionTellsItsCause: as in Kueue, metrics distinguish pods that never became ready from pods that were lost.
-func TestAnEvictionTellsItsCause(t *testing.T) {
+// TestAnEvictionReportsItsCause: as in Kueue, metrics distinguish pods that never became ready from pods that were lost.
+func TestAnEvictionReportsItsCause(t *testing.T) {
 	w := newWorld()
 	w.s.Config.WaitForPodsReady = &kueueconfig.WaitForPodsReady{Timeout: metav1.Duration{Duration: time.Minute}}
 	w.set(flavor("f", nil))

@@ -56,8 +56,8 @@ func TestACapacityCheckNeedsAProvisioner(t *testing.T) {
 	}
 }
 
-// TestATopologyThatIsMissingIsTold: the queue is inactive as long as there is none.
-func TestATopologyThatIsMissingIsTold(t *testing.T) {
+// TestAMissingTopologyIsReported: the queue is inactive as long as there is none.
+func TestAMissingTopologyIsReported(t *testing.T) {
 	w := oneQueue(t)
 	var of *kueue.ResourceFlavor
 	for _, f := range w.s.Flavors {

@@ -75,7 +75,7 @@ func TestFrozenProcessGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-func TestStopAsksFirstAndKillsWhatDoesNotListen(t *testing.T) {
+func TestStopSignalsFirstAndKillsAfterTheGracePeriod(t *testing.T) {
 	cases := map[string]struct {
 		script string
 		grace  time.Duration

@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/queueing/jobs/kinds"
 )
 
-// TestUsersAreToldTheVersionsThatAreTested, and nothing of a kind that comes with no operator.
-func TestUsersAreToldTheVersionsThatAreTested(t *testing.T) {
+// TestDocumentedVersionsAreTested. Kinds without an operator have no version.
+func TestDocumentedVersionsAreTested(t *testing.T) {
 	for _, d := range definitions {
 		for _, kind := range d.kinds {
 			if of, known := kinds.OperatorOf(kind); !known || of.Version != d.version {

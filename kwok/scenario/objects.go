@@ -27,9 +27,9 @@ const (
 	maxExecutionLabel = "kueue.x-k8s.io/max-exec-time-seconds"
 )
 
-// untold is the run time of pods that start together, until the runner writes their annotation runs-until once all of them run. KWOK
+// unboundedRun is the run time of pods that start together, until the runner writes their annotation runs-until once all of them run. KWOK
 // restarts a pod's stage when the pod changes.
-const untold = "8760h"
+const unboundedRun = "8760h"
 
 // Job is the submission as an object. Without queues it starts at once, and says
 // nothing that only a queue reads.
@@ -40,7 +40,7 @@ func (s Submission) Job(speed int, queues bool) *batchv1.Job {
 	if queues && s.Queue != "" {
 		j.Labels = s.labels(speed)
 	}
-	annotations := map[string]string{kwokv1alpha1.RunForAnnotation: untold}
+	annotations := map[string]string{kwokv1alpha1.RunForAnnotation: unboundedRun}
 	if !shape.Together {
 		annotations[kwokv1alpha1.RunForAnnotation] = s.Runs(speed).String()
 	}

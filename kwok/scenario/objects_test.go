@@ -40,7 +40,7 @@ func TestAJobAsAnObject(t *testing.T) {
 				"kueue.x-k8s.io/max-exec-time-seconds": "2"},
 		},
 		"without queues it names none":                  {speed: 1, wantRun: "10m0s", wantDeadline: 900},
-		"a gang that runs together waits to be told so": {speed: 1, together: true, wantRun: untold, wantDeadline: 900},
+		"a gang that runs together waits to be told so": {speed: 1, together: true, wantRun: unboundedRun, wantDeadline: 900},
 	} {
 		t.Run(name, func(t *testing.T) {
 			shape.Together = tc.together

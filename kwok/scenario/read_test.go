@@ -345,7 +345,7 @@ func TestWhatIsUnusualAndTaken(t *testing.T) {
 	}
 }
 
-func TestAllFaultsAreToldAtOnceInTheirOrder(t *testing.T) {
+func TestAllErrorsAreReportedAtOnceInOrder(t *testing.T) {
 	_, err := Read([]byte(strings.NewReplacer("count: 3", "count: x", "count: 1", "count: y").Replace(sound)))
 	want := `line 6: nodes[0].count: "y" is not a whole number of 32 bits
 line 18: arrivals[0].count: "x" is not a whole number of 32 bits`
@@ -354,7 +354,7 @@ line 18: arrivals[0].count: "x" is not a whole number of 32 bits`
 	}
 }
 
-func TestNamesAreToldWithNumbers(t *testing.T) {
+func TestNamesAreReportedWithNumbers(t *testing.T) {
 	_, err := Read([]byte(strings.NewReplacer("count: 3", "count: 0\n  queue: batch", "- pods: 2",
 		"- pods: 0\n    priority: high").Replace(sound)))
 	want := `line 18: arrivals[0].count: it is 0; give a number from 1 to 100000

@@ -120,7 +120,7 @@ func (s Evaluator) NewRequest(w *cache.Workload, name, class string,
 		template := s.templateOf(w, a.assignment)
 		template.Spec = *fit.WithRequests(&template.Spec)
 		dropForeignMounts(&template.Spec)
-		s.tellPlaced(w, a.assignment, template)
+		s.recordPlacement(w, a.assignment, template)
 		out.Templates = append(out.Templates, &corev1.PodTemplate{ObjectMeta: meta(templateName), Template: *template})
 		out.Object.Spec.PodSets = append(out.Object.Spec.PodSets, autoscaling.PodSet{
 			PodTemplateRef: autoscaling.Reference{Name: templateName}, Count: a.count,
@@ -157,9 +157,9 @@ func dropForeignMounts(spec *corev1.PodSpec) {
 	}
 }
 
-// tellPlaced adds the unconstrained topology annotation to the template of a podSet that requests no topology but is on
+// recordPlacement adds the unconstrained topology annotation to the template of a podSet that requests no topology but is on
 // a flavor with one. Its pods will have the annotation, and lost pods are placed again.
-func (s Evaluator) tellPlaced(w *cache.Workload, a *kueue.PodSetAssignment, template *corev1.PodTemplateSpec) {
+func (s Evaluator) recordPlacement(w *cache.Workload, a *kueue.PodSetAssignment, template *corev1.PodTemplateSpec) {
 	if s.cache.HasTopology(a) && !placement.RequestsTopology(workload.FindPodSet(w.Object, a.Name).TopologyRequest) {
 		template.Annotations = maps.Clone(template.Annotations)
 		if template.Annotations == nil {

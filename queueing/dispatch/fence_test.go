@@ -57,7 +57,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-func TestAWorkerAsksEveryTenSeconds(t *testing.T) {
+func TestAWorkerWritesAQuestionEveryTenSeconds(t *testing.T) {
 	s := NewSilence("p2", "p1/90s/80s", "p1/10s/0s", noon)
 	var got []string
 	for now := range 25 {

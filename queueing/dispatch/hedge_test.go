@@ -16,8 +16,8 @@ func TestParseHedge(t *testing.T) {
 	}
 }
 
-// TestSeveralClustersAreAskedAtOnce if the job has a hedge. Each is nominated as soon as a live read has found no copy in it.
-func TestSeveralClustersAreAskedAtOnce(t *testing.T) {
+// TestSeveralClustersAreNominatedAtOnce if the job has a hedge. Each is nominated as soon as a live read has found no copy in it.
+func TestSeveralClustersAreNominatedAtOnce(t *testing.T) {
 	asked := func(names ...string) *Job {
 		return &Job{Open: true, Hedge: 2, Nominated: names, Record: Record{In: names, Hedge: len(names), At: noon}}
 	}
@@ -68,8 +68,8 @@ func TestTheFirstOfSeveralClustersRunsTheJob(t *testing.T) {
 	}
 }
 
-// TestARecordHasThePricesOfTheClustersThatWereAsked, as far as they have a price.
-func TestARecordHasThePricesOfTheClustersThatWereAsked(t *testing.T) {
+// TestARecordHasThePricesOfNominatedClusters, as far as they have a price.
+func TestARecordHasThePricesOfNominatedClusters(t *testing.T) {
 	a, b := foreseen(cluster("a"), Launches, priced(3, 1000)), foreseen(cluster("b"), Launches, priced(4, 1000))
 	c := foreseen(cluster("c"), Fits)
 	j := &Job{Open: true, Hedge: 2, Record: Record{Prices: map[string]int64{"old": 1}}}

@@ -163,7 +163,7 @@ func follow(j *Job, clusters []Cluster, now time.Time) Step {
 	case w.Held && c.Idle != "":
 		s.Message = fmt.Sprintf("cluster %s does not start the job: %s", c.Name, c.Idle)
 		other := pick(j.Record, clusters, []string{c.Name}, now)
-		if !other.askable(now) {
+		if !other.eligible(now) {
 			s.At, s.Message = other.again(), s.Message+noOther
 			return waits(s)
 		}

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAJobIsLookedAtOnceItsClusterHasStoppedIt: no event reports that, since the cluster is cut off.
-func TestAJobIsLookedAtOnceItsClusterHasStoppedIt(t *testing.T) {
+// TestAJobIsRequeuedOnceItsClusterHasStoppedIt: no event reports that, since the cluster is cut off.
+func TestAJobIsRequeuedOnceItsClusterHasStoppedIt(t *testing.T) {
 	stops := noon.Add(5 * time.Minute)
 	for name, change := range map[string]func(*Job){
 		"it runs there":        func(j *Job) { j.Open, j.Nominated, j.Runs = false, nil, "a" },

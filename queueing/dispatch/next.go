@@ -178,7 +178,7 @@ func awaitOne(j *Job, name string, clusters []Cluster, now time.Time) Step {
 		return waits(s)
 	}
 	other := pick(record, clusters, j.Nominated, now)
-	eligible := other.askable(now)
+	eligible := other.eligible(now)
 	if refusal.Reason == NoQuota && eligible {
 		s.Weigh = true
 		switch there := other.prospect; {
@@ -356,8 +356,8 @@ type choice struct {
 // again is when the choice may change; zero if only an event changes it.
 func (o *choice) again() time.Time { return when.Earliest(o.until, o.look) }
 
-// askable reports whether the best cluster may be nominated now.
-func (o choice) askable(now time.Time) bool { return o.best != "" && !now.Before(o.until) }
+// eligible reports whether the best cluster may be nominated now.
+func (o choice) eligible(now time.Time) bool { return o.best != "" && !now.Before(o.until) }
 
 // pick chooses among the clusters that are not in but.
 func pick(r Record, clusters []Cluster, but []string, now time.Time) (out choice) {

@@ -58,9 +58,9 @@ func TestRangesLearn(t *testing.T) {
 	}
 }
 
-// TestAccuracyIsOfWhatWasTold: a start within the stretched range counts as foreseen,
+// TestAccuracyIsOfPublishedEstimates: a start within the stretched range counts as foreseen,
 // and goes on stretching it.
-func TestAccuracyIsOfWhatWasTold(t *testing.T) {
+func TestAccuracyIsOfPublishedEstimates(t *testing.T) {
 	a := &AccuracyTracker{}
 	e := Estimate{Start: noon.Add(time.Hour), Early: noon.Add(time.Hour), Late: noon.Add(time.Hour)}
 	for i := range 200 {

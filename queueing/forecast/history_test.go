@@ -9,7 +9,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-func TestHistoryTellsLikeFromUnlike(t *testing.T) {
+func TestHistoryDistinguishesKinds(t *testing.T) {
 	past := func(name string) *kueue.Workload { return job(name, 4) }
 	many := slices.Repeat([]int{10}, minRunsOfQueue)
 	tests := []struct {

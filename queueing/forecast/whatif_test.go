@@ -83,9 +83,9 @@ func TestNoQuotaToChange(t *testing.T) {
 	}
 }
 
-// TestAskingChangesNothing runs all forecasts and simulations on a State in which a job is about to start, and verifies its next
+// TestSimulationsChangeNothing runs all forecasts and simulations on a State in which a job is about to start, and verifies its next
 // decision.
-func TestAskingChangesNothing(t *testing.T) {
+func TestSimulationsChangeNothing(t *testing.T) {
 	objects := []metav1.Object{queue("team", "spot=4", preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)),
 		flavor("spot"), localQueue("main", "team"), job("old", 2, running(noon)), job("next", 2), job("after", 2)}
 	decided := func(asked bool) string {

@@ -22,14 +22,14 @@ func IsDelegated(kind Source, job client.Object) bool {
 // delegation is what is done for jobs of other clusters.
 type delegation struct{ *reconciler }
 
-// lend shows a job as running once a cluster runs it. No controller reconciles it in the manager: its pods are in that cluster, and its
-// template stays as the user wrote it.
-func (r delegation) lend(ctx context.Context, job client.Object, w *kueue.Workload) error {
+// runRemote shows a job as running once a cluster runs it. No controller reconciles it in the manager: its pods are in that cluster, and
+// its template stays as the user wrote it.
+func (r delegation) runRemote(ctx context.Context, job client.Object, w *kueue.Workload) error {
 	if !r.kind.IsSuspended(job) {
 		if wrote, err := r.prioritize(ctx, job, w); wrote || err != nil {
 			return err
 		}
-		return r.reportLent(ctx, w)
+		return r.reportRemoteRun(ctx, w)
 	}
 	ready, err := r.queue(ctx, job, w)
 	if err != nil || !ready || !workload.IsActive(w) {
@@ -43,8 +43,8 @@ func (r delegation) lend(ctx context.Context, job client.Object, w *kueue.Worklo
 	return nil
 }
 
-// reportLent reports the pods as ready: whether they come in time is for the cluster that has them.
-func (r delegation) reportLent(ctx context.Context, w *kueue.Workload) error {
+// reportRemoteRun reports the pods as ready: whether they come in time is for the cluster that has them.
+func (r delegation) reportRemoteRun(ctx context.Context, w *kueue.Workload) error {
 	if !r.podsReady {
 		return nil
 	}
@@ -56,9 +56,9 @@ func (r delegation) reportLent(ctx context.Context, w *kueue.Workload) error {
 	return err
 }
 
-// recall suspends the job, and releases its quota once no nominated cluster has anything of it any more: the quota may be for their
+// stopRemote suspends the job, and releases its quota once no nominated cluster has anything of it any more: the quota may be for their
 // machines.
-func (r delegation) recall(ctx context.Context, job client.Object, w *kueue.Workload) error {
+func (r delegation) stopRemote(ctx context.Context, job client.Object, w *kueue.Workload) error {
 	if !r.kind.IsSuspended(job) {
 		return r.stop(ctx, job, w)
 	}

@@ -111,8 +111,8 @@ func TestMinCountOfWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrongWithAJobIsTold, once, in an Event on the Job.
-func TestWhatIsWrongWithAJobIsTold(t *testing.T) {
+// TestErrorsOfAJobAreReported, once, in an Event on the Job.
+func TestErrorsOfAJobAreReported(t *testing.T) {
 	g := newRig(t, wide(func(j *batchv1.Job) { j.Annotations[batch.MinParallelismAnnotation] = "9" }))
 	g.settle()
 	for _, want := range []string{"Warning Refused", batch.MinParallelismAnnotation, `"9"`, "correct or remove it"} {

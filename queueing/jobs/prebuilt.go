@@ -116,8 +116,8 @@ func (r *reconciler) outOfSync(ctx context.Context, job client.Object, w *kueue.
 	return nil
 }
 
-// tell reports on a suspended job that its prebuilt Workload has finished for good.
-func (r *reconciler) tell(job client.Object, w *kueue.Workload) {
+// reportFinished reports on a suspended job that its prebuilt Workload has finished for good.
+func (r *reconciler) reportFinished(job client.Object, w *kueue.Workload) {
 	if PrebuiltName(job) != "" && r.isNews(job.GetUID(), string(w.UID)) {
 		c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)
 		r.event(job, corev1.EventTypeNormal, "FinishedWorkload",

@@ -447,8 +447,8 @@ func TestAWorkloadThatAppearsBetweenTwoReads(t *testing.T) {
 	}
 }
 
-// TestALookForJobsOfAWorkloadIsSpared until a job is indexed that names one.
-func TestALookForJobsOfAWorkloadIsSpared(t *testing.T) {
+// TestJobsOfAWorkloadAreNotListedInVain until a job is indexed that names one.
+func TestJobsOfAWorkloadAreNotListedInVain(t *testing.T) {
 	g := newRig(t, suspendedJob(naming("mine")))
 	g.r.SomeNamePrebuilt().Store(false)
 	w := prebuilt("mine")

@@ -77,7 +77,7 @@ func (r *reconciler) advance(ctx context.Context, job client.Object, w *kueue.Wo
 // act carries out an action, up to its first write.
 func (r *reconciler) act(ctx context.Context, job client.Object, w *kueue.Workload, a action) error {
 	switch a {
-	case queue, start, evict, restore, release, stop, lend, recall:
+	case queue, start, evict, restore, release, stop, runRemote, stopRemote:
 		// A job that does not run has nothing to grow from.
 		if wrote, err := r.withdraw(ctx, job, w); wrote || err != nil {
 			return err
@@ -92,10 +92,10 @@ func (r *reconciler) act(ctx context.Context, job client.Object, w *kueue.Worklo
 		return err
 	case keep:
 		return r.keep(ctx, job, w)
-	case lend:
-		return delegation{r}.lend(ctx, job, w)
-	case recall:
-		return delegation{r}.recall(ctx, job, w)
+	case runRemote:
+		return delegation{r}.runRemote(ctx, job, w)
+	case stopRemote:
+		return delegation{r}.stopRemote(ctx, job, w)
 	case adopt:
 		return r.adopt(ctx, job, w)
 	case excuse:
@@ -126,8 +126,8 @@ func (r *reconciler) act(ctx context.Context, job client.Object, w *kueue.Worklo
 			reason = kueue.WorkloadFinishedReasonFailed
 		}
 		return writes.Finish(ctx, r.client, w, reason, message, r.now())
-	case tell:
-		r.tell(job, w)
+	case reportEnd:
+		r.reportFinished(job, w)
 	}
 	return nil
 }

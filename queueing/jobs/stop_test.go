@@ -86,9 +86,9 @@ func TestAJobThatAPersonSuspendsQueuesAgain(t *testing.T) {
 	}
 }
 
-// TestQuotaIsNotGivenBackOnAnOldStatus: the status says that the Job is suspended,
+// TestQuotaIsNotReleasedOnAnOldStatus: the status says that the Job is suspended,
 // as it was before the start, while the pods of the start are there.
-func TestQuotaIsNotGivenBackOnAnOldStatus(t *testing.T) {
+func TestQuotaIsNotReleasedOnAnOldStatus(t *testing.T) {
 	g := runs(t, suspendedJob(func(j *batchv1.Job) { j.Status.Conditions = suspendedCondition }))
 	pod := g.pod("train-a", corev1.PodRunning)
 	g.pod("train-b", corev1.PodSucceeded)
@@ -136,8 +136,8 @@ func TestAJobThatRanStartsOnceItsStatusHasNoPods(t *testing.T) {
 	}
 }
 
-// TestQuotaIsNotGivenBackOnAnOldJob: the cache has the Job from before the start.
-func TestQuotaIsNotGivenBackOnAnOldJob(t *testing.T) {
+// TestQuotaIsNotReleasedOnAnOldJob: the cache has the Job from before the start.
+func TestQuotaIsNotReleasedOnAnOldJob(t *testing.T) {
 	g := newRig(t, suspendedJob())
 	g.settle()
 	old := g.job()

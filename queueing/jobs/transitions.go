@@ -25,8 +25,8 @@ const (
 	ending
 	// delegated: the job is suspended and is to run in another cluster.
 	delegated
-	// lent: the job is not suspended, and runs in another cluster.
-	lent
+	// remote: the job is not suspended, and runs in another cluster.
+	remote
 	// ended: the job has succeeded or failed.
 	ended
 
@@ -66,28 +66,29 @@ const (
 	stop
 	// evict ends the attempt of a job that a user has suspended. Its booking is used up or will expire, so that it has to queue again.
 	evict
-	// restore takes the changes of the start off the job once no pod is left.
+	// restore reverts the changes of the start once no pod is left.
 	restore
-	// release does as restore, and gives the quota back.
+	// release does as restore, and releases the quota.
 	release
-	// lend does as queue, and shows a job that another cluster runs as running.
-	lend
-	// recall suspends a job that another cluster had, and releases the quota once no cluster has it.
-	recall
+	// runRemote does as queue, and shows a job that another cluster runs as running.
+	runRemote
+	// stopRemote suspends a job that another cluster had, and releases the quota once no cluster has it.
+	stopRemote
 	// finish finishes the Workload.
 	finish
-	// tell reports on the job that its Workload has finished for good.
-	tell
+	// reportEnd reports on the job that its Workload has finished for good.
+	reportEnd
 )
 
 // transitions have the action for each state of a job and of its Workload; the rest is
 // nothing.
 var transitions = [jobStates][workload.States]action{
 	held: {
-		absent: queue, pending: queue, asking: queue, adopted: queue, reserved: queue, admitted: start, evicted: release, finished: tell,
+		absent: queue, pending: queue, asking: queue, adopted: queue, reserved: queue, admitted: start, evicted: release, finished: reportEnd,
 	},
 	stopped: {
-		absent: restore, pending: restore, asking: restore, adopted: restore, reserved: evict, admitted: evict, evicted: restore, finished: tell,
+		absent: restore, pending: restore, asking: restore, adopted: restore, reserved: evict, admitted: evict, evicted: restore,
+		finished: reportEnd,
 	},
 	running: {
 		absent: adopt, pending: adopt, asking: adopt, reserved: adopt, admitted: keep, evicted: stop,
@@ -104,12 +105,13 @@ var transitions = [jobStates][workload.States]action{
 		admitted: keep,
 	},
 	delegated: {
-		absent: queue, pending: queue, asking: queue, adopted: queue, reserved: queue, admitted: lend, evicted: recall, finished: tell,
+		absent: queue, pending: queue, asking: queue, adopted: queue, reserved: queue,
+		admitted: runRemote, evicted: stopRemote, finished: reportEnd,
 	},
-	lent: {
+	remote: {
 		// Its Workload was deleted, and so is its copy in the other cluster. It can be dispatched again once it is suspended.
 		absent: stop, pending: stop, asking: stop, adopted: stop, reserved: stop,
-		admitted: lend, evicted: recall, finished: tell,
+		admitted: runRemote, evicted: stopRemote, finished: reportEnd,
 	},
 	ended: {
 		pending: finish, asking: finish, adopted: finish, reserved: finish, admitted: finish, evicted: finish, deleted: finish,
@@ -124,7 +126,7 @@ func stateOf(kind Kind, job client.Object) jobState {
 		return ended
 	case IsDelegated(kind, job) && job.GetLabels()[QueueLabel] != "":
 		if !kind.IsSuspended(job) {
-			return lent
+			return remote
 		}
 		return delegated
 	case kind.IsSuspended(job) && WasStarted(job):

@@ -19,17 +19,17 @@ import (
 // Workload.
 func TestTransitions(t *testing.T) {
 	want := strings.TrimSpace(`
-                absent   pending  asking   adopted  reserved admitted evicted  deleted  finished
-held            queue    queue    queue    queue    queue    start    release  -        tell
-stopped         restore  restore  restore  restore  evict    evict    restore  -        tell
-running         adopt    adopt    adopt    -        adopt    keep     stop     -        -
-runningUnqueued -        stop     adopt    -        stop     keep     stop     -        -
-exempt          excuse   excuse   excuse   excuse   excuse   keep     excuse   -        -
-ending          -        -        -        -        -        keep     -        -        -
-delegated       queue    queue    queue    queue    queue    lend     recall   -        tell
-lent            stop     stop     stop     stop     stop     lend     recall   -        tell
-ended           -        finish   finish   finish   finish   finish   finish   finish   -`)
-	actions := strings.Fields("- queue start keep adopt excuse stop evict restore release lend recall finish tell")
+                absent  pending asking  adopted reserved admitted  evicted    deleted finished
+held            queue   queue   queue   queue   queue    start     release    -       reportEnd
+stopped         restore restore restore restore evict    evict     restore    -       reportEnd
+running         adopt   adopt   adopt   -       adopt    keep      stop       -       -
+runningUnqueued -       stop    adopt   -       stop     keep      stop       -       -
+exempt          excuse  excuse  excuse  excuse  excuse   keep      excuse     -       -
+ending          -       -       -       -       -        keep      -          -       -
+delegated       queue   queue   queue   queue   queue    runRemote stopRemote -       reportEnd
+remote          stop    stop    stop    stop    stop     runRemote stopRemote -       reportEnd
+ended           -       finish  finish  finish  finish   finish    finish     finish  -`)
+	actions := strings.Fields("- queue start keep adopt excuse stop evict restore release runRemote stopRemote finish reportEnd")
 	lines := strings.Split(want, "\n")
 	for i, line := range lines[1:] {
 		var got []string
@@ -60,7 +60,7 @@ func TestTransitionsKeepThePromises(t *testing.T) {
 				t.Errorf("quota is released of a job that may have pods: %d, %d", j, w)
 			case j == running && slices.Contains([]workload.State{pending, reserved, evicted}, w) && a != stop && (a != adopt || w == evicted):
 				t.Errorf("a job runs without an admission: %d, %d", j, w)
-			case w == finished && a != nothing && a != tell:
+			case w == finished && a != nothing && a != reportEnd:
 				t.Errorf("a finished Workload is changed: %d, %d", j, w)
 			}
 		}

@@ -111,8 +111,8 @@ func TestSystemClassesGiveNoPriorityInAQueue(t *testing.T) {
 	}
 }
 
-// TestARefusedWorkloadIsTold in an Event: users do not read Muster's log.
-func TestARefusedWorkloadIsTold(t *testing.T) {
+// TestARefusedWorkloadIsReported in an Event: users do not read Muster's log.
+func TestARefusedWorkloadIsReported(t *testing.T) {
 	g := newRig(t, suspendedJob())
 	*g.r.Client() = interceptor.NewClient((*g.r.Client()).(client.WithWatch), interceptor.Funcs{
 		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
@@ -165,9 +165,9 @@ func TestAPriorityClassThatComesLate(t *testing.T) {
 	}
 }
 
-// TestATopologyIsAskedForOnTheTemplate: the annotations are the request of the Workload, also
+// TestATopologyIsRequestedOnTheTemplate: the annotations are the request of the Workload, also
 // when they come after it, and bad ones are refused on the job.
-func TestATopologyIsAskedForOnTheTemplate(t *testing.T) {
+func TestATopologyIsRequestedOnTheTemplate(t *testing.T) {
 	g := newRig(t, suspendedJob())
 	g.settle()
 	request := g.workload().Spec.PodSets[0].TopologyRequest

@@ -37,7 +37,7 @@ func gpuPod(name, node, workload string, gpus int64) *corev1.Pod {
 	return p
 }
 
-func TestOccupancyTellsWhatDomainsHave(t *testing.T) {
+func TestOccupancyOfDomains(t *testing.T) {
 	requests := func(spec *corev1.PodSpec) nodegroups.Resources {
 		return nodegroups.ResourcesFrom(spec.Containers[0].Resources.Requests)
 	}

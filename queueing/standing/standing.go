@@ -1,6 +1,5 @@
-// Package standing is what Muster publishes on a LocalQueue for users of its namespace who may not read what decisions depend on: the
-// positions and expected starts of their own jobs, and the free quota and the prices of the ClusterQueue. It contains nothing about other
-// namespaces.
+// Package standing is what Muster publishes on a LocalQueue for users that may only read its namespace: the positions and expected starts
+// of their own jobs, and the free quota and the prices of the ClusterQueue. It contains nothing about other namespaces.
 package standing
 
 import (

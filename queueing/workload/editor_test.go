@@ -33,8 +33,8 @@ func TestWhatAnEvictionLeaves(t *testing.T) {
 	}
 }
 
-// TestACheckThatIsResetSaysWhenItAskedToBeTriedAgain: as in Kueue, a user sees by how long the next attempt was delayed.
-func TestACheckThatIsResetSaysWhenItAskedToBeTriedAgain(t *testing.T) {
+// TestAResetCheckKeepsTheTimeOfItsRetry: as in Kueue, a user sees by how long the next attempt was delayed.
+func TestAResetCheckKeepsTheTimeOfItsRetry(t *testing.T) {
 	w := &kueue.Workload{}
 	w.Status.AdmissionChecks = []kueue.AdmissionCheckState{
 		{Name: "retry", State: kueue.CheckStateRetry, RequeueAfterSeconds: new(int32(60)), RetryCount: new(int32(1))},

@@ -111,9 +111,9 @@ func asManager(t *testing.T, c *testbed.Clusters, worker string) (client.Client,
 	return out, config
 }
 
-// TestTheDemoTellsItsStory runs the demo of several clusters as a new user does, in its own clusters. With -short, it runs only in those
+// TestTheDemoShowsItsStory runs the demo of several clusters as a new user does, in its own clusters. With -short, it runs only in those
 // of TestStoryAManagerAndItsWorkers.
-func TestTheDemoTellsItsStory(t *testing.T) {
+func TestTheDemoShowsItsStory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("make e2e-all runs the command")
 	}

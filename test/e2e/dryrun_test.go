@@ -19,8 +19,8 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// TestADryRunTellsAndDoesNothing: no cloud gets a call that changes anything, and muster writes only what it reports to the cluster.
-func TestADryRunTellsAndDoesNothing(t *testing.T) {
+// TestADryRunReportsAndDoesNothing: no cloud gets a call that changes anything, and muster writes only what it reports to the cluster.
+func TestADryRunReportsAndDoesNothing(t *testing.T) {
 	t.Parallel()
 	config := withClouds()
 	config.Audit, config.InForce = true, nil

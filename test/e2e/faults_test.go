@@ -62,7 +62,7 @@ func TestLateGPUsAreWaitedFor(t *testing.T) {
 	s.Empty(g.Name)
 }
 
-func TestGPUsThatNeverComeAreGivenBackAtTheJoinTimeout(t *testing.T) {
+func TestMachinesWithoutGPUsAreTerminatedAtTheJoinTimeout(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {

@@ -142,7 +142,7 @@ func TestAPoolThatGives99Of100KeepsNothingAndShowsWhatTheyCost(t *testing.T) {
 	}
 }
 
-func TestAnIdleMachineServesAPendingGangBeforeItIsGivenBack(t *testing.T) {
+func TestAnIdleMachineServesAPendingGangBeforeItIsScaledDown(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes, g.Spec.IdleTimeout = 2, &metav1.Duration{} })
@@ -226,9 +226,9 @@ func TestABudgetKeepsAnIdleMachine(t *testing.T) {
 	s.Delete(elsewhere)
 }
 
-// TestNoStrangerComesToAnIdleMachine: a small pod would keep it for as long as it runs, at the expense of no budget. Pods of DaemonSets
+// TestNoUnbookedPodRunsOnAnIdleMachine: a small pod would keep it for as long as it runs, at the expense of no budget. Pods of DaemonSets
 // come, and so does the next gang, which launches nothing.
-func TestNoStrangerComesToAnIdleMachine(t *testing.T) {
+func TestNoUnbookedPodRunsOnAnIdleMachine(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })

@@ -151,7 +151,7 @@ func TestARequestWaitsForItsPolicy(t *testing.T) {
 	s.Empty(g.Name)
 }
 
-func TestAnUnservedClassIsToldInAnEvent(t *testing.T) {
+func TestAnUnservedClassIsReportedInAnEvent(t *testing.T) {
 	s := newSite(t)
 	r := s.request("elsewhere", 1, func(r *provreq.ProvisioningRequest) { r.Spec.ProvisioningClassName = "teleport.example.com" })
 	var note string

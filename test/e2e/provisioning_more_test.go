@@ -131,7 +131,7 @@ func TestAMachineReclaimedBeforeThePodsComeIsReplaced(t *testing.T) {
 	s.Empty(g.Name)
 }
 
-func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
+func TestAMachineLostUnderARunningGangIsReported(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name   string
@@ -318,7 +318,7 @@ func TestARequestIsOnlyForTheInstanceThatItNames(t *testing.T) {
 	s.Delete(moved)
 }
 
-func TestMachinesOfADeletedGroupAreGivenBack(t *testing.T) {
+func TestMachinesOfADeletedGroupAreScaledDown(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", nil)

@@ -14,8 +14,8 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// TestTheDemoTellsItsStories runs the demo as a new user does, on each of the clouds.
-func TestTheDemoTellsItsStories(t *testing.T) {
+// TestTheDemoShowsItsStories runs the demo as a new user does, on each of the clouds.
+func TestTheDemoShowsItsStories(t *testing.T) {
 	t.Parallel()
 	for _, cloud := range []string{"kwok", "aws", "gcp"} {
 		t.Run(cloud, func(t *testing.T) {

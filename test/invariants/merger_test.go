@@ -81,7 +81,7 @@ func TestNothingIsReleasedWhileAStreamIsBlind(t *testing.T) {
 	}
 }
 
-func TestEndMakesAllKnown(t *testing.T) {
+func TestEndReleasesAllEvents(t *testing.T) {
 	m := desk()
 	m.take(stray(11, 0))
 	m.finish(at(10 * time.Millisecond))

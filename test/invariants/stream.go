@@ -66,11 +66,11 @@ func (s *stream) run(ctx context.Context, out chan<- message, first func(error))
 		wait := retry
 		if apierrors.IsNotFound(err) {
 			// The cluster does not have the kind, so it is not used.
-			s.tell(ctx, message{back: true})
+			s.send(ctx, message{back: true})
 			report(nil)
 			wait = look
 		} else {
-			s.tell(ctx, message{lost: true})
+			s.send(ctx, message{lost: true})
 			report(fmt.Errorf("watching %s: %w", s.resource, err))
 		}
 		if err != nil {
@@ -82,7 +82,7 @@ func (s *stream) run(ctx context.Context, out chan<- message, first func(error))
 	}
 }
 
-func (s *stream) tell(ctx context.Context, m message) {
+func (s *stream) send(ctx context.Context, m message) {
 	m.kind, m.time = s.kind, time.Now()
 	select {
 	case s.out <- m:
@@ -133,7 +133,7 @@ func (s *stream) relist(ctx context.Context) error {
 		m.events = append(m.events, promises.Event{Object: gone, Deleted: true, Listed: true, Revision: to, Time: now})
 	}
 	s.revision = to
-	s.tell(ctx, m)
+	s.send(ctx, m)
 	return nil
 }
 
@@ -146,7 +146,7 @@ func (s *stream) watch(ctx context.Context, connected func()) error {
 		return err
 	}
 	defer w.Stop()
-	s.tell(ctx, message{back: true})
+	s.send(ctx, message{back: true})
 	connected()
 	for change := range w.ResultChan() {
 		if change.Type == watch.Error {
@@ -166,7 +166,7 @@ func (s *stream) watch(ctx context.Context, connected func()) error {
 		default:
 			s.known[e.Object.GetUID()] = e.Object
 		}
-		s.tell(ctx, message{events: []promises.Event{e}})
+		s.send(ctx, message{events: []promises.Event{e}})
 	}
 	if time.Since(began) < time.Second {
 		return fmt.Errorf("the watch of %s ended at once", s.resource)

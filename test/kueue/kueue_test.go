@@ -48,9 +48,9 @@ func TestAJobStartsOnceAllOfItsMachinesAreBooked(t *testing.T) {
 // for its lease of 15 s to expire.
 const outage = 30 * time.Second
 
-// TestAMachineLostBeforeKueueKnowsThatItWasThere: Kueue dies before the machines join, and is back when one of them is lost again. It is
+// TestAMachineLostBeforeKueueObservesIt: Kueue dies before the machines join, and is back when one of them is lost again. It is
 // the only test that is not parallel, because no other test can run without Kueue.
-func TestAMachineLostBeforeKueueKnowsThatItWasThere(t *testing.T) {
+func TestAMachineLostBeforeKueueObservesIt(t *testing.T) {
 	s := newSite(t)
 	g := s.newGroup("", 8, reclaim(4*time.Second))
 	g.Spec.Kwok.BootDelay.Duration = 2 * time.Second

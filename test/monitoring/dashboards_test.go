@@ -44,7 +44,7 @@ func dashboards(t *testing.T) map[string][]panel {
 	return out
 }
 
-func TestPanelsAskForMetricsThatExist(t *testing.T) {
+func TestPanelsQueryMetricsThatExist(t *testing.T) {
 	all := dashboards(t)
 	if len(all) == 0 {
 		t.Fatal("there are no dashboards")

@@ -93,7 +93,7 @@ func exists(t *testing.T, where, expr string) {
 	}
 }
 
-func TestRulesAskForMetricsThatExist(t *testing.T) {
+func TestRulesQueryMetricsThatExist(t *testing.T) {
 	all := rules(t)
 	if len(all) == 0 {
 		t.Fatal("there are no rules")

@@ -204,7 +204,7 @@ func (s *site) wantEvent(reason, part string) {
 	})
 }
 
-func TestTheFirstClusterIsAskedAlone(t *testing.T) {
+func TestTheFirstClusterIsNominatedAlone(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 8, 8)
 	if got := s.complete(s.job("train", 2)); got != "worker-1" {
@@ -213,8 +213,8 @@ func TestTheFirstClusterIsAskedAlone(t *testing.T) {
 	s.wantLaunched(2, 0)
 }
 
-// TestTheNextClusterIsAskedAfterAStockout, within seconds, and nothing is left in the first.
-func TestTheNextClusterIsAskedAfterAStockout(t *testing.T) {
+// TestTheNextClusterIsNominatedAfterAStockout, within seconds, and nothing is left in the first.
+func TestTheNextClusterIsNominatedAfterAStockout(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 0, 8)
 	began := time.Now()
@@ -230,9 +230,9 @@ func TestTheNextClusterIsAskedAfterAStockout(t *testing.T) {
 	}
 }
 
-// TestTheClusterThatIsBestForAJobIsAskedFirst, whatever the order: the cheaper one of two that would launch, and one that would start
+// TestTheBestClusterForAJobIsNominatedFirst, whatever the order: the cheaper one of two that would launch, and one that would start
 // the job rather than one without quota.
-func TestTheClusterThatIsBestForAJobIsAskedFirst(t *testing.T) {
+func TestTheBestClusterForAJobIsNominatedFirst(t *testing.T) {
 	if *dispatcherName != dispatch.Name {
 		t.Skip("Kueue's own dispatchers ask by the order")
 	}

@@ -56,8 +56,8 @@ func (s *site) copyFence(j *batchv1.Job) string {
 	return w.Annotations[dispatch.FenceAnnotation]
 }
 
-// TestAFenceIsAskedFor on the MultiKueueCluster: its condition reports whether it holds, and later copies have it.
-func TestAFenceIsAskedFor(t *testing.T) {
+// TestAMultiKueueClusterRequestsAFence by an annotation: its condition reports whether it holds, and later copies have it.
+func TestAMultiKueueClusterRequestsAFence(t *testing.T) {
 	s := newOwnSite(t, 8, 8)
 	defer s.fence("")
 	before := s.job("before", 1, long)

@@ -177,8 +177,8 @@ func TestAManagerThatIsAwayStopsNothing(t *testing.T) {
 	s.wantLaunched(2, 0)
 }
 
-// TestTwoClustersAreAskedWhereAJobSaysSo: both launch machines for it, and it runs once.
-func TestTwoClustersAreAskedWhereAJobSaysSo(t *testing.T) {
+// TestTwoClustersAreNominatedForAHedgedJob: both launch machines for it, and it runs once.
+func TestTwoClustersAreNominatedForAHedgedJob(t *testing.T) {
 	t.Parallel()
 	s := newOwnSite(t, 8, 8)
 	spending.hedge(s.Name)

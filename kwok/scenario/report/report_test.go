@@ -436,7 +436,7 @@ func TestAMakespanIsHeldAgainstTheRateOfAnotherRun(t *testing.T) {
 	}
 }
 
-func TestOfManyBrokenPromisesTheFirstAreTold(t *testing.T) {
+func TestTheFirstOfManyViolationsAreReported(t *testing.T) {
 	r := sample()
 	r.Broken = slices.Repeat([]string{"it broke"}, 1012)
 	out := Of(r)

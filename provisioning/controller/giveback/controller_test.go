@@ -529,7 +529,7 @@ func TestAGroupThatTakesLongBlocksNoOther(t *testing.T) {
 	})
 }
 
-func TestMachinesOfADeletedGroupAreGivenBack(t *testing.T) {
+func TestMachinesOfADeletedGroupAreScaledDown(t *testing.T) {
 	g := newGroup("gpu")
 	live(t, clock.RealClock{}, []client.Object{g, newNode("a", g)}, func(w *world) {
 		w.machines("gpu", "a")

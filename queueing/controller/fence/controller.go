@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// lookEvery is how often the Leases and copies are read.
-	lookEvery = 3 * time.Second
+	// pollEvery is how often the Leases and copies are read.
+	pollEvery = 3 * time.Second
 	// callTimeout bounds a call, so that one that hangs does not keep copies running.
 	callTimeout = 5 * time.Second
 )
@@ -57,10 +57,10 @@ type manager struct{ origin, id string }
 // Start implements manager.Runnable.
 func (c *Controller) Start(ctx context.Context) error {
 	c.process, c.silences = string(uuid.NewUUID()), map[manager]*dispatch.Silence{}
-	ticker := c.Clock.NewTicker(lookEvery)
+	ticker := c.Clock.NewTicker(pollEvery)
 	defer ticker.Stop()
 	for {
-		if err := c.look(ctx); err != nil && ctx.Err() == nil {
+		if err := c.poll(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).WithName("fence").Error(err, "Looking for managers failed, and is tried again")
 		}
 		select {
@@ -71,9 +71,9 @@ func (c *Controller) Start(ctx context.Context) error {
 	}
 }
 
-// look reads the answers of managers, writes new questions, and stops the copies of managers that are lost. The answers must be read
+// poll reads the answers of managers, writes new questions, and stops the copies of managers that are lost. The answers must be read
 // before the silence is judged.
-func (c *Controller) look(ctx context.Context) error {
+func (c *Controller) poll(ctx context.Context) error {
 	if err := c.hear(ctx); err != nil {
 		return fmt.Errorf("reading and writing the Leases of managers: %w", err)
 	}

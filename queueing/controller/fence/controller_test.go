@@ -67,8 +67,8 @@ func (w *world) begin(process string) {
 // pass lets a time pass with a check now and then. there: the manager answers.
 func (w *world) pass(d time.Duration, there bool) {
 	w.Helper()
-	for end := w.clock.Now().Add(d); w.clock.Now().Before(end); w.clock.Step(lookEvery) {
-		if err := w.look(w.Context()); err != nil {
+	for end := w.clock.Now().Add(d); w.clock.Now().Before(end); w.clock.Step(pollEvery) {
+		if err := w.poll(w.Context()); err != nil {
 			w.Fatal(err)
 		}
 		l := &coordinationv1.Lease{}
@@ -176,8 +176,8 @@ func TestALeaseThatVanishesStopsNothingAtOnce(t *testing.T) {
 	}
 }
 
-// TestCopiesOfAManagerThatCannotBeAskedAreStopped: they are counted on to be.
-func TestCopiesOfAManagerThatCannotBeAskedAreStopped(t *testing.T) {
+// TestCopiesOfAManagerWithoutLeaseAreStopped: the manager relies on that.
+func TestCopiesOfAManagerWithoutLeaseAreStopped(t *testing.T) {
 	w := newWorld(t, lease(), copyOf("train", "m1", "1m"), copyOf("of-another", "m2", "1m"))
 	w.mute = true
 	if w.pass(50*time.Second, true); w.stopped() != "" {

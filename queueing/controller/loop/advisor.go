@@ -55,7 +55,7 @@ func (l *Loop) advise(now time.Time, news bool) {
 		a.source.Distinguish(keys...)
 	}
 	if l.state.UsesTopologies() {
-		a.lookForVanished(&l.state.Nodes, now, news)
+		a.reportVanished(&l.state.Nodes, now, news)
 	}
 	if len(a.checks) == 0 {
 		return
@@ -67,8 +67,8 @@ func (l *Loop) advise(now time.Time, news bool) {
 	}
 }
 
-// lookForVanished finds out which nodes may come back that have gone: at once where one has that pods are assigned to, else now and then.
-func (a *advisor) lookForVanished(nodes *cache.Nodes, now time.Time, news bool) {
+// reportVanished finds out which nodes may come back that have gone: at once where one has that pods are assigned to, else now and then.
+func (a *advisor) reportVanished(nodes *cache.Nodes, now time.Time, news bool) {
 	gone := slices.Sorted(maps.Values(nodes.DeletedNodes()))
 	if slices.Equal(gone, a.gone) && (now.Sub(a.looked) < adviceAge || len(gone) == 0 && !news) {
 		return

@@ -183,8 +183,8 @@ func TestTheNameIsTakenByALeftover(t *testing.T) {
 	}
 }
 
-// TestTheNameIsTakenByAStranger: the Workload reports that, and the next attempt has another name.
-func TestTheNameIsTakenByAStranger(t *testing.T) {
+// TestTheNameIsTakenByAnUnrelatedObject: the Workload reports that, and the next attempt has another name.
+func TestTheNameIsTakenByAnUnrelatedObject(t *testing.T) {
 	w := newWorld(t, nil, append(queueOf("4", capacityRule), workloadOf("train", "4"), templateOf("train-capacity-1"))...)
 	w.run(5 * time.Second)
 	if text := evictedBecause(w.workload("train")); !strings.Contains(text, "Muster did not create") {

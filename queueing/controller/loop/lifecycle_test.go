@@ -310,8 +310,8 @@ func TestDeathWhileAWorkloadIsDeactivated(t *testing.T) {
 	}
 }
 
-// TestWhatUsersAreTold verifies the Events and counters of Workloads that are stopped.
-func TestWhatUsersAreTold(t *testing.T) {
+// TestEventsForUsers verifies the Events and counters of Workloads that are stopped.
+func TestEventsForUsers(t *testing.T) {
 	limited := workloadOf("limited", "1")
 	limited.Spec.MaximumExecutionTimeSeconds = new(int32(10))
 	important := workloadOf("important", "1")

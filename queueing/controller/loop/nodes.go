@@ -20,10 +20,10 @@ type Nodes interface {
 	Watch(toolscache.ResourceEventHandler) (read func() bool, stop func(), err error)
 }
 
-// nodesLookAgain is how soon it is checked again whether all nodes have been read. watchAgain is the retry delay of a watch that could
+// nodesReadAgain is how soon it is checked again whether all nodes have been read. watchAgain is the retry delay of a watch that could
 // not start.
 const (
-	nodesLookAgain = 20 * time.Millisecond
+	nodesReadAgain = 20 * time.Millisecond
 	watchAgain     = 5 * time.Second
 )
 
@@ -48,12 +48,12 @@ func (w *nodeWatch) follow(state *queueing.State, inbox *inbox) (again time.Dura
 			w.stop = nil
 			return watchAgain, err
 		}
-		return nodesLookAgain, nil
+		return nodesReadAgain, nil
 	case wanted && !state.Nodes.Known && w.read():
 		// Some events may still be in the inbox. The next step takes them before it decides.
 		inbox.done(func(time.Time) { state.Nodes.MarkKnown() })
 	case wanted && !state.Nodes.Known:
-		return nodesLookAgain, nil
+		return nodesReadAgain, nil
 	}
 	return 0, nil
 }

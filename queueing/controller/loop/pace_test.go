@@ -81,9 +81,9 @@ func TestStatusesUnderLoad(t *testing.T) {
 	}
 }
 
-// TestAVerdictWhileTheReasonIsTold: quota becomes free while the status of a Workload is being written that says it waits for quota. The
+// TestAVerdictWhileTheReasonIsWritten: quota becomes free while the status of a Workload is being written that says it waits for quota. The
 // next write admits it, and no write is lost.
-func TestAVerdictWhileTheReasonIsTold(t *testing.T) {
+func TestAVerdictWhileTheReasonIsWritten(t *testing.T) {
 	n := &counter{}
 	w := newWorld(t, n.wrap, append(queueOf("1"), workloadOf("a", "1"), workloadOf("b", "1"))...)
 	w.run(500 * time.Millisecond)

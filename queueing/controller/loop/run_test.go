@@ -288,8 +288,8 @@ func (m *machines) Changed() <-chan struct{}             { return nil }
 func (m *machines) Snapshot(time.Time) *planner.Snapshot { m.asked++; return m.free }
 func (m *machines) Fleet(time.Time) scaledown.Fleet      { return m.fleet }
 
-// TestTheProvisionerIsAskedAboutNodesThatHaveGone: it gets the deleted nodes of the queues before anything is decided.
-func TestTheProvisionerIsAskedAboutNodesThatHaveGone(t *testing.T) {
+// TestTheProvisionerGetsDeletedNodes before anything is decided.
+func TestTheProvisionerGetsDeletedNodes(t *testing.T) {
 	w := newWorld(t, nil, &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks", UID: "t"},
 		Spec: kueue.TopologySpec{Levels: []kueue.TopologyLevel{{NodeLabel: corev1.LabelHostname}}}},
 		&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "gpu", UID: "f"},
@@ -320,9 +320,9 @@ func TestTheProvisionerIsAskedAboutNodesThatHaveGone(t *testing.T) {
 	expect("with others", map[string]bool{"cloud://a": true, "cloud://b": true, "cloud://c": true, "cloud://d": true}, true)
 }
 
-// TestAdviceIsAskedForWhenItMatters: not without a check that books machines; with one, the
+// TestCapacityIsReadWhenItMatters: not without a check that books machines; with one, the
 // Workloads that wait are judged again when the machines change.
-func TestAdviceIsAskedForWhenItMatters(t *testing.T) {
+func TestCapacityIsReadWhenItMatters(t *testing.T) {
 	for name, tt := range map[string]struct {
 		check client.Object
 		want  int

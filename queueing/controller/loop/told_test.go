@@ -16,8 +16,8 @@ import (
 	"github.com/muster-dev/muster/queueing/config"
 )
 
-// TestBothSidesOfAPreemptionAreTold, as in Kueue.
-func TestBothSidesOfAPreemptionAreTold(t *testing.T) {
+// TestBothSidesOfAPreemptionHaveEvents as in Kueue.
+func TestBothSidesOfAPreemptionHaveEvents(t *testing.T) {
 	objects := queueOf("1")
 	objects[0].(*kueue.ClusterQueue).Spec.Preemption = &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptionPolicyLowerPriority}
 	w := newWorld(t, nil, append(objects, workloadOf("old", "1"))...)
@@ -33,8 +33,8 @@ func TestBothSidesOfAPreemptionAreTold(t *testing.T) {
 	}
 }
 
-// TestAWorkloadThatWaitsTellsWhatItAsksFor until its admission says it.
-func TestAWorkloadThatWaitsTellsWhatItAsksFor(t *testing.T) {
+// TestAPendingWorkloadReportsItsRequests until its admission has them.
+func TestAPendingWorkloadReportsItsRequests(t *testing.T) {
 	big := workloadOf("big", "500m")
 	big.Spec.PodSets[0].Count = 3
 	w := newWorld(t, nil, append(queueOf("1"), big)...)
@@ -58,9 +58,9 @@ func TestAWorkloadThatWaitsTellsWhatItAsksFor(t *testing.T) {
 	}
 }
 
-// TestSharesAreToldBeforeAnythingIsUsed, so that a reader need not guess what their absence
+// TestSharesAreReportedBeforeAnythingIsUsed, so that a reader need not guess what their absence
 // means.
-func TestSharesAreToldBeforeAnythingIsUsed(t *testing.T) {
+func TestSharesAreReportedBeforeAnythingIsUsed(t *testing.T) {
 	objects := queueOf("1")
 	objects[0].(*kueue.ClusterQueue).Spec.AdmissionScope = &kueue.AdmissionScope{AdmissionMode: kueue.UsageBasedAdmissionFairSharing}
 	cohort := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "empty", UID: "cohort"}}

@@ -38,9 +38,9 @@ func inactive(conditions *[]metav1.Condition, kind, message string) {
 	*conditions = []metav1.Condition{{Type: kind, Status: metav1.ConditionFalse, Reason: "Test", Message: message}}
 }
 
-// TestAWorkerThatLacksWhatAJobNeedsIsNeverAsked: the record names what is missing, and other workers are nominated. Once the worker has
+// TestAWorkerThatLacksWhatAJobNeedsIsNotNominated: the record names what is missing, and other workers are nominated. Once the worker has
 // it, it is nominated.
-func TestAWorkerThatLacksWhatAJobNeedsIsNeverAsked(t *testing.T) {
+func TestAWorkerThatLacksWhatAJobNeedsIsNotNominated(t *testing.T) {
 	queue := client.ObjectKey{Namespace: "team-a", Name: "main"}
 	template := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "gpus"}}
 	for name, c := range map[string]struct {

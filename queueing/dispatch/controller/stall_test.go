@@ -11,9 +11,9 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// TestAWatchThatTellsNothingIsFound: for half a minute, the cache lacks an object of its API server, or has one that is gone there. A
+// TestAStalledWatchIsFound: for half a minute, the cache lacks an object of its API server, or has one that is gone there. A
 // shorter lag is tolerated.
-func TestAWatchThatTellsNothingIsFound(t *testing.T) {
+func TestAStalledWatchIsFound(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		// happens is what changes in the worker before the first comparison, and then there or in the cache.

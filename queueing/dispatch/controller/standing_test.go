@@ -23,9 +23,9 @@ import (
 	"github.com/muster-dev/muster/queueing/dispatch"
 )
 
-// TestWhatKueueHasTurnedOffIsTold: the condition of an object that needs one of Kueue's alpha gates, ClusterProfiles or automated quota,
-// reports it.
-func TestWhatKueueHasTurnedOffIsTold(t *testing.T) {
+// TestWhatKueueHasTurnedOffIsReported: the condition of an object that needs one of Kueue's alpha gates, ClusterProfiles or automated
+// quota, reports it.
+func TestWhatKueueHasTurnedOffIsReported(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := kueue.AddToScheme(scheme); err != nil {
 		t.Fatal(err)

@@ -72,9 +72,9 @@ func TestAJobGoesOnWhereItsClusterIsDeclaredDead(t *testing.T) {
 	}
 }
 
-// TestWhatComesOfWorkersIsLookedAt: a worker that connects or disconnects enqueues the jobs that wait for a cluster, and the owners of
+// TestEventsOfWorkersEnqueueJobs: a worker that connects or disconnects enqueues the jobs that wait for a cluster, and the owners of
 // its copies, which may be deleted in the manager. A LocalQueue of a worker enqueues the jobs of that queue.
-func TestWhatComesOfWorkersIsLookedAt(t *testing.T) {
+func TestEventsOfWorkersEnqueueJobs(t *testing.T) {
 	s := newShop(t, 2)
 	w := s.copies.workers
 	w.changed, w.connections = make(chan event.GenericEvent, 10), make(chan event.GenericEvent, 10)
@@ -114,9 +114,9 @@ func TestWhatComesOfWorkersIsLookedAt(t *testing.T) {
 	want("once a cluster is connected", "gone", "other", "waits")
 	send(t.Context(), w.connections, &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "main"}})
 	want("once it has a queue", "waits")
-	w.came(t.Context(), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "gpus"}})
+	w.enqueueOpen(t.Context(), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "gpus"}})
 	want("once it has a template of claims", "other", "waits")
-	w.came(t.Context(), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "team-b", Name: "gpus"}})
+	w.enqueueOpen(t.Context(), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "team-b", Name: "gpus"}})
 	want("once it has one of another namespace")
 	for _, name := range []string{workerName(0), workerName(1)} {
 		w.find(name).stop = func() {}

@@ -312,8 +312,8 @@ func (s *workers) poll(ctx context.Context, w *worker) {
 	}
 }
 
-// enqueueOwners enqueues the Workloads that wait for a cluster, and those that had copies in the worker when it was last connected. Some of them
-// may be deleted in the manager.
+// enqueueOwners enqueues the Workloads that wait for a cluster, and those that had copies in the worker when it was last connected. Some
+// of them may be deleted in the manager.
 func (s *workers) enqueueOwners(ctx context.Context, w *worker) {
 	send(ctx, s.connections, &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}})
 	if s.kinds == nil || w.connection == nil {
@@ -591,13 +591,13 @@ func (s *workers) watch(ctx context.Context, c *connection) (err error) {
 		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
 			AddFunc: func(o any, initial bool) {
 				if !initial {
-					s.came(ctx, o)
+					s.enqueueOpen(ctx, o)
 				}
 				tell(o)
 			},
 			UpdateFunc: func(before, o any) {
 				if was, ok := before.(*kueue.LocalQueue); ok && isInactive(was) && !isInactive(o.(*kueue.LocalQueue)) {
-					s.came(ctx, o)
+					s.enqueueOpen(ctx, o)
 				}
 				tell(o)
 			},
@@ -615,8 +615,8 @@ func (s *workers) watch(ctx context.Context, c *connection) (err error) {
 	return nil
 }
 
-// came enqueues the jobs that may wait for a queue or a ResourceClaimTemplate in a worker.
-func (s *workers) came(ctx context.Context, what any) {
+// enqueueOpen enqueues the jobs that may wait for a queue or a ResourceClaimTemplate in a worker.
+func (s *workers) enqueueOpen(ctx context.Context, what any) {
 	switch o := what.(type) {
 	case *kueue.LocalQueue:
 		send(ctx, s.connections, o)

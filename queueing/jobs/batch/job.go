@@ -48,7 +48,7 @@ func (Kind) PodSets(o client.Object) ([]kueue.PodSet, []string) {
 		delete(template.Labels, label)
 	}
 	least, why := minCount(job)
-	podSet := kueue.PodSet{Name: kueue.DefaultPodSetName, Count: asked(job), MinCount: least, Template: template}
+	podSet := kueue.PodSet{Name: kueue.DefaultPodSetName, Count: maxParallel(job), MinCount: least, Template: template}
 	podSet.TopologyRequest = &kueue.PodSetTopologyRequest{PodIndexLabel: new(batchv1.JobCompletionIndexAnnotation)}
 	return []kueue.PodSet{podSet}, append(jobs.ManagedByOther("spec.managedBy", ptr.Deref(job.Spec.ManagedBy, ""), batchv1.JobControllerName),
 		why, equalCompletions(job))
@@ -133,7 +133,7 @@ func (Kind) Counts(o client.Object) []jobs.Counts {
 	if uncounted := job.Status.UncountedTerminatedPods; uncounted != nil {
 		created += int32(len(uncounted.Succeeded) + len(uncounted.Failed))
 	}
-	return []jobs.Counts{{Asked: asked(job), Needed: needed(job), Left: podsLeft(job), Created: created}}
+	return []jobs.Counts{{Asked: maxParallel(job), Needed: needed(job), Left: podsLeft(job), Created: created}}
 }
 
 // CanScale implements jobs.Elastic.
@@ -189,9 +189,9 @@ func hasCondition(job *batchv1.Job, t batchv1.JobConditionType) bool {
 	return false
 }
 
-// asked returns how many pods of the Job can run at once, no matter how many have ended. A Job without completions creates no new pod
+// maxParallel returns how many pods of the Job can run at once, no matter how many have ended. A Job without completions creates no new pod
 // once one has succeeded.
-func asked(job *batchv1.Job) int32 {
+func maxParallel(job *batchv1.Job) int32 {
 	parallelism := ptr.Deref(job.Spec.Parallelism, 1)
 	return min(parallelism, ptr.Deref(job.Spec.Completions, parallelism))
 }

@@ -101,7 +101,7 @@ func minCount(job *batchv1.Job) (least *int32, why string) {
 		return nil, fmt.Sprintf("the annotations %s and %s are both on the Job, but an elastic Job starts with its whole parallelism; remove one",
 			MinParallelismAnnotation, workload.ElasticAnnotation)
 	}
-	all := asked(job)
+	all := maxParallel(job)
 	n, err := strconv.ParseInt(value, 10, 32)
 	switch {
 	case err == nil && n >= 1 && int32(n) < all:

@@ -104,10 +104,10 @@ func (k *Kin) Add(informers cache.Cache, kind Kind, c controller.Controller) err
 	defer k.mu.Unlock()
 	more := member{kind, c}
 	for _, one := range k.all {
-		if err := k.heed(informers, one, more); err != nil {
+		if err := k.watch(informers, one, more); err != nil {
 			return err
 		}
-		if err := k.heed(informers, more, one); err != nil {
+		if err := k.watch(informers, more, one); err != nil {
 			return err
 		}
 	}
@@ -115,8 +115,8 @@ func (k *Kin) Add(informers cache.Cache, kind Kind, c controller.Controller) err
 	return nil
 }
 
-// heed enqueues the jobs of a kind when an object of another kind joins or leaves a queue.
-func (k *Kin) heed(informers cache.Cache, m, other member) error {
+// watch enqueues the jobs of a kind when an object of another kind joins or leaves a queue.
+func (k *Kin) watch(informers cache.Cache, m, other member) error {
 	object, err := other.Empty()
 	if err == nil {
 		under := func(ctx context.Context, owner client.Object) []reconcile.Request {

@@ -255,7 +255,7 @@ func (k *Kind) PodSets(o client.Object) (podSets []kueue.PodSet, refusals []stri
 
 // addHidden adds the containers to a template that the operator adds to its pods.
 func addHidden(template *corev1.PodTemplateSpec, all []hidden, s scope) {
-	asked := askedBy(&template.Spec)
+	asked := requestedBy(&template.Spec)
 	for i := range all {
 		if is, err := all[i].is.of(s, true); err != nil || !is {
 			continue
@@ -274,8 +274,8 @@ func addHidden(template *corev1.PodTemplateSpec, all []hidden, s scope) {
 	}
 }
 
-// askedBy returns the resources that some container of a pod requests.
-func askedBy(spec *corev1.PodSpec) map[corev1.ResourceName]bool {
+// requestedBy returns the resources that some container of a pod requests.
+func requestedBy(spec *corev1.PodSpec) map[corev1.ResourceName]bool {
 	out := map[corev1.ResourceName]bool{}
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {

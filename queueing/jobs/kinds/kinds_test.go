@@ -83,8 +83,8 @@ func said(k jobs.Kind, o *unstructured.Unstructured) string {
 // The pod templates of most cases, and one that names its container.
 const oneContainer = `{spec: {containers: [{name: c, image: i}]}}`
 
-// TestWhatAnOperatorAddsCountsForWhatThePodsAsk themselves: a queue that covers no memory may have RayClusters whose pods request none.
-func TestWhatAnOperatorAddsCountsForWhatThePodsAsk(t *testing.T) {
+// TestWhatAnOperatorAddsCountsForRequestedResources: a queue that covers no memory may have RayClusters whose pods request none.
+func TestWhatAnOperatorAddsCountsForRequestedResources(t *testing.T) {
 	for asked, want := range map[string]string{
 		"":                                  "",
 		"requests: {cpu: 1}":                "cpu=200m",

@@ -75,8 +75,8 @@ func TestKindsWithoutACRDAreWaitedFor(t *testing.T) {
 	}
 }
 
-// TestItIsToldThatAKindIsNoLongerServed, and that it is again.
-func TestItIsToldThatAKindIsNoLongerServed(t *testing.T) {
+// TestAKindThatIsNoLongerServedIsReported, and that it is again.
+func TestAKindThatIsNoLongerServedIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
 		gone := []string{}

@@ -27,14 +27,14 @@ func TestConformance(t *testing.T) {
 			r := &reconciler{client: cached, live: live, recorder: recorder, metrics: metrics.New(metrics.Config{}), now: now, podsReady: podsReady}
 			return conformance.Controller{
 				Reconcile: func(ctx context.Context, k any) (reconcile.Result, error) { return r.Reconcile(ctx, k.(key)) },
-				Asks:      asks,
+				Asks:      enqueued,
 			}
 		},
 	})
 }
 
-// asks returns the keys that a change enqueues.
-func asks(before, after client.Object) (out []any) {
+// enqueued returns the keys that a change enqueues.
+func enqueued(before, after client.Object) (out []any) {
 	for _, o := range []client.Object{before, after} {
 		var keys []key
 		switch o := o.(type) {

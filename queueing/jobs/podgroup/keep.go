@@ -72,7 +72,7 @@ func (r *reconciler) follow(ctx context.Context, g *gang, w *kueue.Workload) (bo
 // open takes the gates off as many pods of each pod set as have quota. After a restart, the cache
 // may show a Workload from before its eviction.
 func (r *reconciler) open(ctx context.Context, g *gang, w *kueue.Workload) (bool, error) {
-	if len(g.gated) == 0 || !workload.HasQuota(w) || isLent(w) || g.leaves {
+	if len(g.gated) == 0 || !workload.HasQuota(w) || runsRemotely(w) || g.leaves {
 		return false, nil
 	}
 	if err := r.confirmNewest(ctx, g, w); err != nil {
@@ -266,7 +266,7 @@ func (r *reconciler) reportReady(ctx context.Context, g *gang, w *kueue.Workload
 	if !r.podsReady || w.Status.Admission == nil {
 		return false, nil
 	}
-	if isLent(w) {
+	if runsRemotely(w) {
 		return r.writeReady(ctx, w, true) // whether they come in time is for the cluster that has them
 	}
 	missing := make([]int32, len(w.Spec.PodSets))

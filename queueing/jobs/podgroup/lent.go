@@ -22,14 +22,14 @@ import (
 // Gangs may run in another cluster, through a MultiKueue check. The pods stay gated in the manager and show the status of their copies in
 // the worker. There, the copy of the Workload is created before the pods and must not be deleted with them.
 
-// isLent reports whether another cluster runs the gang of a Workload.
-func isLent(w *kueue.Workload) bool { return ptr.Deref(w.Status.ClusterName, "") != "" }
+// runsRemotely reports whether another cluster runs the gang of a Workload.
+func runsRemotely(w *kueue.Workload) bool { return ptr.Deref(w.Status.ClusterName, "") != "" }
 
 // isHeldElsewhere reports whether another cluster may still have something of the gang of a Workload: its machines may be the ones that
 // the quota is for.
 func isHeldElsewhere(w *kueue.Workload) (bool, error) {
 	record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
-	return len(record.In) > 0 || isLent(w), err
+	return len(record.In) > 0 || runsRemotely(w), err
 }
 
 // isCopy reports whether a Workload was made by the manager of another cluster.

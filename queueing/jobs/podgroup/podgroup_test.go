@@ -41,12 +41,12 @@ func TestTransitions(t *testing.T) {
 	want := strings.TrimSpace(`
            absent pending asking adopted reserved admitted evicted deleted finished
 gone       -      drop    drop   drop    drop     drop     drop    -       -
-incomplete wait   drop    drop   drop    drop     drop     drop    -       tell
-short      wait   drop    drop   drop    drop     keep     release -       tell
-held       queue  queue   queue  queue   queue    start    release -       tell
+incomplete wait   drop    drop   drop    drop     drop     drop    -       reportEnd
+short      wait   drop    drop   drop    drop     keep     release -       reportEnd
+held       queue  queue   queue  queue   queue    start    release -       reportEnd
 running    adopt  stop    adopt  keep    stop     keep     stop    -       -
 ended      -      finish  finish finish  finish   finish   finish  finish  -`)
-	actions := strings.Fields("- wait queue start keep adopt stop release drop finish tell")
+	actions := strings.Fields("- wait queue start keep adopt stop release drop finish reportEnd")
 	lines := strings.Split(want, "\n")
 	for i, line := range lines[1:] {
 		var got []string

@@ -199,7 +199,7 @@ func (r *reconciler) act(ctx context.Context, g *gang, w *kueue.Workload, a acti
 			reason = kueue.WorkloadFinishedReasonFailed
 		}
 		return writes.Finish(ctx, r.client, w, reason, message, r.now())
-	case tell:
+	case reportEnd:
 		if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished); len(g.gated) > 0 && r.isNews(g.key, string(w.UID)) {
 			r.event(g.job, corev1.EventTypeWarning, "FinishedWorkload",
 				"Workload %s is finished, so these pods can never start: %s; delete it, or create the pods again by another name", w.Name, c.Message)

@@ -63,8 +63,8 @@ const (
 	drop
 	// finish finishes it.
 	finish
-	// tell reports on the pods that the Workload has finished for good.
-	tell
+	// reportEnd reports on the pods that the Workload has finished for good.
+	reportEnd
 )
 
 // transitions have the action for each state of a gang and of its Workload; the rest is
@@ -74,13 +74,13 @@ var transitions = [states][workload.States]action{
 		absent: nothing, pending: drop, asking: drop, adopted: drop, reserved: drop, admitted: drop, evicted: drop,
 	},
 	incomplete: {
-		absent: wait, pending: drop, asking: drop, adopted: drop, reserved: drop, admitted: drop, evicted: drop, finished: tell,
+		absent: wait, pending: drop, asking: drop, adopted: drop, reserved: drop, admitted: drop, evicted: drop, finished: reportEnd,
 	},
 	short: {
-		absent: wait, pending: drop, asking: drop, adopted: drop, reserved: drop, admitted: keep, evicted: release, finished: tell,
+		absent: wait, pending: drop, asking: drop, adopted: drop, reserved: drop, admitted: keep, evicted: release, finished: reportEnd,
 	},
 	held: {
-		absent: queue, pending: queue, asking: queue, adopted: queue, reserved: queue, admitted: start, evicted: release, finished: tell,
+		absent: queue, pending: queue, asking: queue, adopted: queue, reserved: queue, admitted: start, evicted: release, finished: reportEnd,
 	},
 	running: {
 		absent: adopt, pending: stop, asking: adopt, adopted: keep, reserved: stop, admitted: keep, evicted: stop,

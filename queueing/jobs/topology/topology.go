@@ -96,11 +96,11 @@ func Misplaced(job metav1.Object, podSets []kueue.PodSet) (refusals []string) {
 
 // Same reports whether two requests are equal. The labels that number the pods are ignored, since the kind sets them.
 func Same(a, b *kueue.PodSetTopologyRequest) bool {
-	return equality.Semantic.DeepEqual(asked(a), asked(b))
+	return equality.Semantic.DeepEqual(userRequest(a), userRequest(b))
 }
 
-// asked returns the part of a request that a user sets.
-func asked(r *kueue.PodSetTopologyRequest) (out kueue.PodSetTopologyRequest) {
+// userRequest returns the part of a request that a user sets.
+func userRequest(r *kueue.PodSetTopologyRequest) (out kueue.PodSetTopologyRequest) {
 	if r != nil {
 		out = *r
 		out.PodIndexLabel, out.SubGroupIndexLabel, out.SubGroupCount = nil, nil, nil

@@ -94,8 +94,8 @@ func labelled(p *corev1.Pod, podSet string) *corev1.Pod {
 	return p
 }
 
-// TestPodsThatComeAreLookedAt where they may wait for ever: behind their gate, or by places that their gang has left.
-func TestPodsThatComeAreLookedAt(t *testing.T) {
+// TestCreatedPodsAreReconciled where they may wait for ever: behind their gate, or by places that their gang has left.
+func TestCreatedPodsAreReconciled(t *testing.T) {
 	bound, foreign := pod("bound", "a"), pod("foreign", "a")
 	bound.Spec.NodeName = "a"
 	foreign.Annotations = nil
@@ -169,8 +169,8 @@ func TestAWriteThatFailsIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestStartsWhosePlacesHaveChangedAreTold to the policy, as long as they last.
-func TestStartsWhosePlacesHaveChangedAreTold(t *testing.T) {
+// TestStartsWhosePlacesHaveChangedAreRecorded to the policy, as long as they last.
+func TestStartsWhosePlacesHaveChangedAreRecorded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		workload func(*kueue.Workload)
 		pods     []*corev1.Pod

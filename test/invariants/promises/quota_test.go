@@ -527,8 +527,8 @@ func TestPreemptionAndBorrowingAreCounted(t *testing.T) {
 	}
 }
 
-// TestEachTimeThatQuotaIsBrokenIsTold: overuse is reported once, and again if it has ended in between.
-func TestEachTimeThatQuotaIsBrokenIsTold(t *testing.T) {
+// TestEachQuotaViolationIsReported: overuse is reported once, and again if it has ended in between.
+func TestEachQuotaViolationIsReported(t *testing.T) {
 	c := newCourse(t)
 	c.member("a", "all", gpus{nominal: 4})
 	w := c.admitted("one", "a", 5)

@@ -442,7 +442,7 @@ func TestOrderIsDoubted(t *testing.T) {
 	})
 }
 
-func TestAViolationIsKnownOnlyOnceItIsSure(t *testing.T) {
+func TestAViolationIsConfirmedOnlyOnceItIsCertain(t *testing.T) {
 	c := newCourse(t)
 	c.upTo("machines are made")
 	c.show(newMachine("third", "spot", state.Token(c.request.UID, 1)))

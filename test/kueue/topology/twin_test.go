@@ -161,7 +161,7 @@ func agreed(t *testing.T, questions []question, answers []answer) (placed int) {
 		}
 		if diff := cmp.Diff(want, place(questions[i])); diff != "" {
 			if differ++; differ <= 3 {
-				t.Errorf("case %d (-Kueue +placement):\n%s%s", i, diff, tell(questions[i]))
+				t.Errorf("case %d (-Kueue +placement):\n%s%s", i, diff, format(questions[i]))
 			}
 		}
 	}
@@ -231,13 +231,13 @@ func TestReplacementIsKueues(t *testing.T) {
 		switch {
 		case want.Reason != "" && got.Reason == "":
 			if more++; !keepsSlices(questions[i], got.Assignments["p0"]) {
-				t.Errorf("case %d: slices are apart in %v\n%s", i, got.Assignments["p0"], tell(questions[i]))
+				t.Errorf("case %d: slices are apart in %v\n%s", i, got.Assignments["p0"], format(questions[i]))
 			}
 		case want.Reason != "" && got.Reason != "":
 			refused++
 		case !cmp.Equal(want, got):
 			if differ++; differ <= 3 {
-				t.Errorf("case %d (-Kueue +placement):\n%s%s", i, cmp.Diff(want, got), tell(questions[i]))
+				t.Errorf("case %d (-Kueue +placement):\n%s%s", i, cmp.Diff(want, got), format(questions[i]))
 			}
 		default:
 			replaced++
@@ -544,8 +544,8 @@ func newLed(r *rand.Rand) (q question) {
 	return q
 }
 
-// tell formats the question for a person.
-func tell(q question) string {
+// format formats the question for a person.
+func format(q question) string {
 	var out bytes.Buffer
 	fmt.Fprintln(&out, "levels", q.Levels, "empty", q.Empty, "balanced", q.Balanced)
 	for _, n := range q.Nodes {
