@@ -187,7 +187,8 @@ func OfPolicy(before, now *v1alpha1.CapacityPolicy, since time.Time) (out []Noti
 			}
 		}
 		out = append(out, Notification{
-			ID: fmt.Sprintf("%s-%s-%d-%d", now.UID, b.Name, b.PeriodStart.Unix(), b.WarnedPercent), Kind: BudgetReached, Time: b.At.UTC(), Budget: data,
+			ID: fmt.Sprintf("%s-%s-%d-%d", now.UID, b.Name, b.PeriodStart.Unix(), b.WarnedPercent), Kind: BudgetReached,
+			Time: b.At.UTC(), Budget: data,
 			Summary: fmt.Sprintf("Budget %s of CapacityPolicy %s has reached %d%%: %s of %s USD are spent, and it ends at %s.",
 				b.Name, now.Name, b.WarnedPercent, b.Spent, data.LimitUSD, data.PeriodEnd.Format(time.RFC3339)),
 		})

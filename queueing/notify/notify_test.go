@@ -59,8 +59,9 @@ func TestOfWorkload(t *testing.T) {
 		"a slice replaces another":            {nil, slice, nil},
 		"a slice is replaced":                 {job(), job(is(kueue.WorkloadFinished, kueue.WorkloadSliceReplaced, "", now)), nil},
 		"a copy in a worker":                  {nil, copied, nil},
-		"it is preempted":                     {job(admitted), job(admitted, preempted), []string{"1-evicted-1795867200: team-a/job/train was evicted (Preempted): for team-b"}},
-		"it loses quota before it started":    {job(), job(is(kueue.WorkloadEvicted, kueue.WorkloadEvictedByAdmissionCheck, "no machines", now)), nil},
+		"it is preempted": {job(admitted), job(admitted, preempted),
+			[]string{"1-evicted-1795867200: team-a/job/train was evicted (Preempted): for team-b"}},
+		"it loses quota before it started": {job(), job(is(kueue.WorkloadEvicted, kueue.WorkloadEvictedByAdmissionCheck, "no machines", now)), nil},
 		"Muster gives it up before it started": {job(), job(is(kueue.WorkloadEvicted, "DeactivatedDueToTooLate", "no machines", now)),
 			[]string{"1-evicted-1795867200: team-a/job/train was evicted (DeactivatedDueToTooLate): no machines"}},
 		"it fails": {job(admitted), job(admitted, failed), []string{"1-finished-1795867200: team-a/job/train has failed: 100% of pods failed"}},
@@ -90,8 +91,8 @@ func TestDelays(t *testing.T) {
 	if len(got) != 1 {
 		t.Fatalf("%v are overdue", got)
 	}
-	want := []string{"1-delayed-1795867200: team-a/job/train waits longer than estimated: it was expected to start by 2026-11-28T12:00:00Z; it " +
-		"is now expected at about 2026-11-28T13:00:00Z."}
+	want := []string{"1-delayed-1795867200: team-a/job/train waits longer than estimated: it was expected to start by 2026-11-28T12:00:00Z; " +
+		"it is now expected at about 2026-11-28T13:00:00Z."}
 	if diff := cmp.Diff(want, summaries(d.Of(job()))); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -115,8 +116,8 @@ func TestOfPolicy(t *testing.T) {
 		}
 	}
 	first := now.AddDate(0, 0, -27).Truncate(24 * time.Hour)
-	want := []string{"2-month-1793491200-80: Budget month of CapacityPolicy gpus has reached 80%: 4000.00 of 5000.00 USD are spent, and it ends at " +
-		"2026-12-01T00:00:00Z."}
+	want := []string{"2-month-1793491200-80: Budget month of CapacityPolicy gpus has reached 80%: 4000.00 of 5000.00 USD are spent, and " +
+		"it ends at 2026-12-01T00:00:00Z."}
 	if diff := cmp.Diff(want, summaries(OfPolicy(policy(0, first), policy(80, first), now))); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
