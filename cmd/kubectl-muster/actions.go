@@ -292,17 +292,23 @@ func (s *subject) owners(ctx context.Context) ([]client.Object, error) {
 func carryOut(ctx context.Context, out io.Writer, kube client.Client, a action, yes bool) error {
 	for _, c := range a.changes {
 		if err := c.apply(ctx, kube, true); err != nil {
-			return err
+			return fmt.Errorf("nothing is changed: %w", err)
 		}
 	}
 	if !yes {
 		fmt.Fprintf(out, "With --yes %s.\nNothing is changed yet.\n", a.follows)
 		return nil
 	}
+	var done []string
 	for _, c := range a.changes {
 		if err := c.apply(ctx, kube, false); err != nil {
-			return err
+			what := "nothing is changed"
+			if len(done) > 0 {
+				what = fmt.Sprintf("only %s of %d objects were changed", strings.Join(done, ", "), len(a.changes))
+			}
+			return fmt.Errorf("%s: %w", what, err)
 		}
+		done = append(done, c.object.GetName())
 	}
 	fmt.Fprintf(out, "Done: %s.\n", a.follows)
 	return nil
@@ -329,12 +335,9 @@ func (c change) apply(ctx context.Context, kube client.Client, dryRun bool) erro
 		}
 		err = kube.Patch(ctx, c.object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, data), options...)
 	}
-	if err != nil {
-		err = fmt.Errorf("nothing is changed: %w", err)
-		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot ") {
-			err = fmt.Errorf("%w. An administrator can give you that right in the namespace: kubectl create rolebinding batch-admin-YOU "+
-				"--clusterrole=%s --user=YOU -n %s", err, batchAdmin, c.object.GetNamespace())
-		}
+	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot ") {
+		return fmt.Errorf("%w. An administrator can give you that right in the namespace: kubectl create rolebinding batch-admin-YOU "+
+			"--clusterrole=%s --user=YOU -n %s", err, batchAdmin, c.object.GetNamespace())
 	}
 	return err
 }

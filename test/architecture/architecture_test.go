@@ -128,7 +128,7 @@ var ordered = map[string][]string{
 		"cost", "", "model", "controller"},
 	"queueing": {
 		"quota", "usage", "config", "preemption", "placement", "workload", "cache", "checks", "lifecycle", "scheduler", "status", "", "forecast",
-		"fairqueue", "history", "standing", "dispatch", "controller", "jobs",
+		"fairqueue", "history", "standing", "notify", "dispatch", "controller", "jobs",
 	},
 }
 

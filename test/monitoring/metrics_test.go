@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/controller/metrics"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/controller/notify"
 	dispatchcontroller "github.com/muster-dev/muster/queueing/dispatch/controller"
 )
 
@@ -42,6 +43,7 @@ func registered(t *testing.T) map[string]metric {
 	go func() {
 		defer close(descs)
 		all := slices.Concat(metrics.Collectors(), request.Collectors(), app.Collectors(), dispatchcontroller.Collectors(),
+			notify.Collectors(),
 			[]prometheus.Collector{queuemetrics.New(queuemetrics.Config{LocalQueues: labels.Everything()})})
 		for _, c := range all {
 			c.Describe(descs)

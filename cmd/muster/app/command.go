@@ -59,6 +59,8 @@ type Options struct {
 	JobKinds []*jobkinds.Kind
 	// Clouds are the clouds that the file names.
 	Clouds configuration.Clouds
+	// Notifications are those that the file allows.
+	Notifications configuration.Notifications
 
 	// connect makes the adapters of the clouds; nil makes none.
 	connect Connect
@@ -211,7 +213,7 @@ func (o *Options) complete(flags *pflag.FlagSet) (warnings []string, err error) 
 		o.MetricsSecure = !guard.Loopback(o.MetricsAddress)
 	}
 	o.Queues, o.JobKinds = file.Queueing.Config, file.Queueing.Kinds
-	o.Clouds = file.Provisioning.Clouds
+	o.Clouds, o.Notifications = file.Provisioning.Clouds, file.Notifications
 	return warnings, o.validate()
 }
 

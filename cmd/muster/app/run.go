@@ -43,6 +43,7 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/fence"
 	"github.com/muster-dev/muster/queueing/controller/history"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/controller/notify"
 	"github.com/muster-dev/muster/queueing/jobs"
 	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/jobs/orphans"
@@ -194,6 +195,9 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, pulse *hea
 			if err := mgr.Add(recorder); err != nil {
 				return err
 			}
+			if err := addNotifications(ctx, mgr, o); err != nil {
+				return err
+			}
 			return mgr.Add(&fence.Controller{
 				Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: o.Namespace, Events: mgr.GetEventRecorder("muster-queue"),
 				Clock: clock.RealClock{},
@@ -204,6 +208,24 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, pulse *hea
 		return err
 	}
 	return mgr.Add(after)
+}
+
+// addNotifications adds the sender of notifications, if the settings allow a receiver.
+func addNotifications(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	if len(o.Notifications.AllowedHosts) == 0 {
+		return nil
+	}
+	uid, err := clusterUID(ctx, mgr.GetAPIReader())
+	if err != nil {
+		return err
+	}
+	return mgr.Add(&notify.Watcher{
+		Client: mgr.GetClient(), Informers: mgr.GetCache(), Budgets: o.Provisioning,
+		Sender: &notify.Sender{
+			Live: mgr.GetAPIReader(), Namespace: o.Namespace, AllowedHosts: notify.WithPorts(o.Notifications.AllowedHosts),
+			Source: "urn:uuid:" + uid, Events: mgr.GetEventRecorder("muster-notifications"), Dial: notify.Dial,
+		},
+	})
 }
 
 // addProvisioning adds the provisioner and returns its model of the cluster.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -46,8 +47,30 @@ type Configuration struct {
 	// Verbosity of the log, as the flag -v.
 	Verbosity *int32 `json:"verbosity,omitempty"`
 
-	Provisioning Provisioning `json:"provisioning,omitempty"`
-	Queueing     Queueing     `json:"queueing,omitempty"`
+	Provisioning  Provisioning  `json:"provisioning,omitempty"`
+	Queueing      Queueing      `json:"queueing,omitempty"`
+	Notifications Notifications `json:"notifications,omitempty"`
+}
+
+// Notifications about jobs and budgets. The receivers are in Secrets.
+type Notifications struct {
+	// AllowedHosts are the hosts that receivers may be at, each with a port unless it is 443, for example hooks.slack.com or
+	// alertmanager.monitoring:9093. No notification is sent if there are none.
+	AllowedHosts []string `json:"allowedHosts,omitempty"`
+}
+
+// allowedHost is the name of a host, or an address, and a port.
+var allowedHost = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
+
+// Validate returns an error for each host that is none.
+func (n *Notifications) Validate(path *field.Path) (errs field.ErrorList) {
+	for i, host := range n.AllowedHosts {
+		if !allowedHost.MatchString(host) {
+			errs = append(errs, field.Invalid(path.Child("allowedHosts").Index(i), host,
+				"write a host, with a port unless it is 443, for example hooks.slack.com or alertmanager.monitoring:9093"))
+		}
+	}
+	return errs
 }
 
 // Provisioning is the half that serves ProvisioningRequests.
@@ -208,6 +231,7 @@ func read(text []byte, namespace string) (*Configuration, document.Faults, error
 		}
 	}
 	d.Take(own.Provisioning.Clouds.Validate(field.NewPath("provisioning", "clouds")))
+	d.Take(own.Notifications.Validate(field.NewPath("notifications")))
 	if own.Namespace != nil {
 		namespace = *own.Namespace
 	}
