@@ -100,6 +100,7 @@ func TestJobsAreListedByState(t *testing.T) {
 		waiting("large", 8, nil),
 		waiting("held", 1, func(w *kueue.Workload) { w.Spec.Active = new(false) }),
 		running("done", "team", 1, ended(kueue.WorkloadFinishedReasonSucceeded, "ok")),
+		running("small", "team", 1, ended(kueue.WorkloadSliceReplaced, "large takes its place")),
 		running("broken", "team", 1, ended(kueue.WorkloadFinishedReasonFailed, "exit code 1")))
 	var got []view.JobState
 	for _, l := range p.Jobs("") {

@@ -83,7 +83,7 @@ func (p *Picture) Jobs(namespace string) []JobLine {
 	}
 	out := []JobLine{}
 	for _, w := range p.Workloads {
-		if namespace != "" && w.Namespace != namespace {
+		if namespace != "" && w.Namespace != namespace || workload.IsReplaced(w) {
 			continue
 		}
 		l := p.Job(w)

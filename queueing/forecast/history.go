@@ -139,7 +139,7 @@ func (h *History) forget() {
 // ranFor returns how long a finished Workload was admitted, over all admissions.
 func ranFor(w *kueue.Workload) (time.Duration, bool) {
 	admitted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted)
-	if !workload.IsFinished(w) || admitted == nil || admitted.Status != metav1.ConditionTrue {
+	if !workload.IsFinished(w) || workload.IsReplaced(w) || admitted == nil || admitted.Status != metav1.ConditionTrue {
 		return 0, false
 	}
 	finished := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
@@ -58,8 +59,11 @@ func TestHistoryCountsWhatRan(t *testing.T) {
 	again := ran(job("again", 4), time.Hour)
 	again.Status.AccumulatedPastExecutionTimeSeconds = new(int32(600))
 
+	replaced := ran(job("replaced", 4), time.Minute) // its job goes on in another slice
+	apimeta.FindStatusCondition(replaced.Status.Conditions, kueue.WorkloadFinished).Reason = kueue.WorkloadSliceReplaced
+
 	h := &History{}
-	for _, w := range []*kueue.Workload{pending, neverRan, again, again} {
+	for _, w := range []*kueue.Workload{pending, neverRan, replaced, again, again} {
 		h.Observe(w)
 	}
 	runs := h.kinds[kindOf(again)].list

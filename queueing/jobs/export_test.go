@@ -65,7 +65,6 @@ var (
 	Granted       = podcounts.Granted
 	Reclaimed     = podcounts.Reclaimed
 	IsElasticGate = templates.IsElasticGate
-	IsReplaced    = isReplaced
 
 	WorkloadOf = (*reconciler).workloadOf
 	IsQueued   = (*reconciler).isQueued

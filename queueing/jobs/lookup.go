@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -121,7 +120,7 @@ func currentSlice(slices []*kueue.Workload) (out *kueue.Workload) {
 		return 5
 	}
 	for _, w := range slices {
-		if isReplaced(w) {
+		if workload.IsReplaced(w) {
 			continue
 		}
 		if mine, best := rank(w), rank(out); mine > best || mine == best && mine != waits {
@@ -129,9 +128,4 @@ func currentSlice(slices []*kueue.Workload) (out *kueue.Workload) {
 		}
 	}
 	return out
-}
-
-func isReplaced(w *kueue.Workload) bool {
-	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)
-	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == kueue.WorkloadSliceReplaced
 }

@@ -159,7 +159,7 @@ func (x *rescaled) carryOut() {
 			x.t.Fatal(err)
 		}
 	}
-	if written != nil && IsReplaced(written) {
+	if written != nil && workload.IsReplaced(written) {
 		x.replaced++
 	}
 	x.state.Settle(v.Workload.Object.UID, written)

@@ -3,6 +3,7 @@ package workload
 import (
 	"strings"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -25,6 +26,12 @@ const (
 	// ElasticAnnotation, "true" on a Workload, means that its job may shrink and grow.
 	ElasticAnnotation = "kueue.x-k8s.io/elastic-job"
 )
+
+// IsReplaced reports whether the Workload is finished because another slice of its job took its place. Its job goes on.
+func IsReplaced(w *kueue.Workload) bool {
+	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == kueue.WorkloadSliceReplaced
+}
 
 // ReplacedKey returns the key of the Workload that a slice replaces; without a name if it replaces none. It must be in
 // the same namespace.

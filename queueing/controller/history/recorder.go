@@ -164,7 +164,7 @@ func (r *Recorder) handle(ctx context.Context, of client.Object, handler toolsca
 func (r *Recorder) changed(before, now any) {
 	w, ok := now.(*kueue.Workload)
 	old, updated := before.(*kueue.Workload)
-	if !ok || !workload.IsFinished(w) || updated && workload.IsFinished(old) && old.UID == w.UID {
+	if !ok || !workload.IsFinished(w) || workload.IsReplaced(w) || updated && workload.IsFinished(old) && old.UID == w.UID {
 		return
 	}
 	if !updated || old.UID != w.UID {

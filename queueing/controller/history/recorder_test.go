@@ -133,7 +133,7 @@ func become(w *kueue.Workload, condition, reason, message string) *kueue.Workloa
 }
 
 // TestHistoryOutlivesTheProcess: jobs that finish, fail or are deleted are recorded once, even if no process ran at that time. Costs are
-// recorded by the job that pays.
+// recorded by the job that pays. A slice that another one replaced is not the end of its job.
 func TestHistoryOutlivesTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -162,6 +162,11 @@ func TestHistoryOutlivesTheProcess(t *testing.T) {
 			w.workloads.Update(runs, done)
 			w.workloads.Update(done, done) // a resync
 			w.workloads.Delete(dropped)
+			grown := workloadOf("grown")
+			w.workloads.Add(grown)
+			replaced := become(grown, kueue.WorkloadFinished, kueue.WorkloadSliceReplaced, "Replaced")
+			w.workloads.Update(grown, replaced)
+			w.workloads.Delete(replaced)
 		})
 		failed := become(flaky, kueue.WorkloadFinished, kueue.WorkloadFinishedReasonFailed, "exit code 1")
 		w.lives(func() {

@@ -199,7 +199,7 @@ func TestANotificationIsSentUntilItIsTaken(t *testing.T) {
 				for _, id := range tc.send {
 					w.send(t.Context(), []notify.Notification{notification(id)})
 				}
-				time.Sleep(2 * deadline)
+				<-time.After(2 * deadline)
 				synctest.Wait()
 				if diff := cmp.Diff(tc.want, w.got); diff != "" {
 					t.Errorf("requests (-want +got)\n%s", diff)
@@ -250,7 +250,7 @@ func TestADeadReceiverIsBounded(t *testing.T) {
 		if got := testutil.ToFloat64(dropped.WithLabelValues(dropFull)) - full; got < 4 || got > 5 {
 			t.Errorf("%v did not fit, want 5 of %d", got, mostOfOne+5)
 		}
-		time.Sleep(deadline + lastRetry)
+		<-time.After(deadline + lastRetry)
 		synctest.Wait()
 		if got := testutil.ToFloat64(dropped.WithLabelValues(dropLate)) - late; got < mostOfOne {
 			t.Errorf("%v were dropped after the deadline, want %d", got, mostOfOne)
@@ -265,7 +265,7 @@ func TestErrorsDoNotNameTheURL(t *testing.T) {
 		w := newWorld(t, map[string]string{urlKey: "http://hooks.example.com/" + token}, nil)
 		w.client = newClient(func(context.Context, string, string) (net.Conn, error) { return nil, fmt.Errorf("no route to host") })
 		w.send(t.Context(), []notify.Notification{notification("a")})
-		time.Sleep(2 * deadline)
+		<-time.After(2 * deadline)
 		synctest.Wait()
 		w.saw("no route to host")
 	})
