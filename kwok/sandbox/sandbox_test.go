@@ -69,8 +69,8 @@ func TestWhatIsForQueueingAloneIsLeftOut(t *testing.T) {
 		if strings.HasSuffix(name, "Policy muster-consuming-pods") {
 			continue // the queue of another controller may name the request as it removes its gate
 		}
-		// The history is that of Workloads, though none of its objects names their API.
-		ofQueues := aboutQueues(t, o) || strings.HasPrefix(o.GetName(), "muster-history")
+		// The history and the notifications are about Workloads, though none of their objects names that API.
+		ofQueues := aboutQueues(t, o) || strings.HasPrefix(o.GetName(), "muster-history") || o.GetName() == "muster-notifications"
 		if want := !ofQueues; left[name] != want {
 			t.Errorf("%s is there: %v, want %v", name, left[name], want)
 		}

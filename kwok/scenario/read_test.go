@@ -303,7 +303,8 @@ func TestWhatIsRefused(t *testing.T) {
 func TestFaultsOfRequestsThatMusterMakes(t *testing.T) {
 	for resource, want := range map[string]bool{
 		"provisioningrequests/status": true, "workloads/status": true, "nodes": true, "jobs": true, "machines": true, "leases": true, "events": true, "configmaps": true,
-		"node": false, "secrets": false, "workloads/finalizers": false,
+		"secrets": true,
+		"node":    false, "statefulsets/scale": false, "workloads/finalizers": false,
 	} {
 		text := strings.Replace(sound, "ends:", "faults: {faults: [{type: CutWatches, target: muster, resources: ["+resource+"]}]}\nends:", 1)
 		if _, err := Read([]byte(text)); (err == nil) != want {
