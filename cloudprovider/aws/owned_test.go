@@ -1,11 +1,15 @@
 package aws
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -100,6 +104,42 @@ func TestALaunchIsNotThroughBeforeItsMachinesAreTagged(t *testing.T) {
 	if s.live() != 4 {
 		t.Errorf("%d machines are alive, want 4", s.live())
 	}
+}
+
+// network calls a function after each response.
+type network func(call string)
+
+func (n network) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	out, err := http.DefaultTransport.RoundTrip(r)
+	call, _ := url.ParseQuery(string(body))
+	n(call.Get("Action"))
+	return out, err
+}
+
+// A list takes several calls. Machines that get their tags between two of them are in neither the list of tagged machines nor among
+// those without tags. They would be reported as gone, and the launch would count as failed.
+func TestMachinesThatAreTaggedDuringAListAreInIt(t *testing.T) {
+	s, g := ownedGroup(t, plenty())
+	s.refuseTags("InvalidInstanceID.NotFound", api.TagTries)
+	if _, err := s.provider().Launch(t.Context(), request(g, 4, token)); err == nil {
+		t.Fatal("the launch is through")
+	}
+	s.clock.Step(2 * time.Minute)
+	tag := sync.OnceFunc(func() { s.launched(s.provider(), g, 4) })
+	p := s.providerWith(func(c *Config) {
+		c.Transport = network(func(call string) {
+			if call == "DescribeInstances" {
+				tag()
+			}
+		})
+	})
+	wantListed(t, "while they are tagged", p, s, map[string]int{"hold": 1, "launched": 4})
+	wantListed(t, "after that", p, s, map[string]int{"launched": 4})
 }
 
 // The intent stays until lists show the tags, and is ended by a list of the process that acts: without it a process that has just begun

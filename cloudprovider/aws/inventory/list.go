@@ -76,8 +76,12 @@ func (v *Inventory) List(ctx context.Context) (out Listing, err error) {
 			return out, err
 		}
 		for id, in := range members {
+			if v.owns(in.Tags) {
+				machines[id] = in // it may have got its tags after the list of those with tags
+				continue
+			}
 			if _, ok := in.Tags[LaunchTag]; ok {
-				continue // Muster's, of this cluster or another
+				continue // of another cluster
 			}
 			owner := in.Tags[OwnerTag]
 			if g := offering(byOwner[owner], in); g != nil {

@@ -91,3 +91,8 @@ func (c Cluster) Ours() []ec2types.Filter {
 		api.Filter("tag-key", LaunchTag),
 	}
 }
+
+// owns reports whether something with these tags passes the filters of Ours.
+func (c Cluster) owns(tags map[string]string) bool {
+	return tags[ClusterTag+c.Name] == Owned && tags[ClusterUIDTag] == c.UID && tags[LaunchTag] != ""
+}
