@@ -7,6 +7,8 @@ package queues
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"os"
 	"testing"
 
@@ -26,15 +28,20 @@ func TestMain(m *testing.M) {
 	os.Exit(testbed.Suite{Parallel: 4, Programs: []string{testbed.SandboxVariable}, Start: start}.Run(m))
 }
 
-// settings are the settings that a sample needs.
+// settings are the settings that a sample needs, and the host that notifications may go to.
 const settings = `apiVersion: config.muster.dev/v1alpha1
 kind: Configuration
 queueing:
   fairSharing: {}
+notifications:
+  allowedHosts: [%q]
 `
 
 func start(ctx context.Context, _ string) (_ *testbed.Cluster, err error) {
-	c := cluster.Config{Progress: os.Stderr, Audit: true, Settings: []byte(settings)}
+	if webhooks, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, err
+	}
+	c := cluster.Config{Progress: os.Stderr, Audit: true, Settings: fmt.Appendf(nil, settings, webhooks.Addr())}
 	sandbox.Fill(&c)
 	if shared, err = testbed.Start(ctx, "queues", c); err != nil {
 		return nil, err
