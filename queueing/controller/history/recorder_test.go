@@ -110,7 +110,7 @@ func (w *world) recorded() []*history.Record {
 	return out
 }
 
-func workloadOf(job string, conditions ...metav1.Condition) *kueue.Workload {
+func workloadOf(job string) *kueue.Workload {
 	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "research", Name: "job-" + job, UID: types.UID(job),
 		CreationTimestamp: metav1.Now(), OwnerReferences: []metav1.OwnerReference{{Kind: "Job", Name: job, Controller: new(true)}}}}
 	out.Spec.QueueName = "gpus"
@@ -118,7 +118,6 @@ func workloadOf(job string, conditions ...metav1.Condition) *kueue.Workload {
 	ps.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}}}}
 	out.Spec.PodSets = []kueue.PodSet{ps}
-	out.Status.Conditions = conditions
 	return out
 }
 
