@@ -200,8 +200,11 @@ spec:
 	s.refuses([]string{"simulate", "--add-group", written("priced.yaml",
 		"apiVersion: muster.dev/v1alpha1\nkind: NodeGroup\nmetadata: {name: p}\nspec: {provider: kwok, maxNodes: 1, kwok: {}, template: "+
 			"{capacity: {cpu: 1}}}\n")}, "capacity must name cpu and memory")
-	s.refuses([]string{"simulate", "-f", two, "--as", "system:serviceaccount:default:tenant"},
-		"you may not read what a simulation needs: list nodes")
+	// What Muster publishes for namespaces, once a minute, suffices for a simulation of now.
+	tenant := []string{"--as", "system:serviceaccount:default:tenant"}
+	s.refuses(append([]string{"simulate", "-f", two, "--at", "6h"}, tenant...), "you may not read what a simulation needs: list nodes")
+	s.tells(append([]string{"simulate", "-f", two}, tenant...), "Job default/new would have quota at once, on flavor h100",
+		"this is by what Muster has published for your namespace")
 
 	auditor := []string{"--as", "system:serviceaccount:default:auditor"}
 	s.tells(append([]string{"simulate", "-f", two}, auditor...), "would start at 20",
