@@ -19,8 +19,8 @@ type handling struct {
 	// sized failures depend on the number of machines: smaller launches may continue. Sizes are compared by powers of two, or by the
 	// number of machines if the failure is exact: a rack has room for 6 machines or for 7.
 	sized, exact bool
-	// tells is set if the failure is evidence for the chance of the next launch: the machines were not available, or were lost.
-	tells bool
+	// isEvidence is set if the failure is evidence for the chance of the next launch: the machines were not available, or were lost.
+	isEvidence bool
 	// remedy is what a person must do; empty if waiting may help.
 	remedy string
 	// vain failures happen after machines were bought: each costs their price. One with unbilled may also happen before.
@@ -43,13 +43,13 @@ const (
 // there are, while nodes that do not join in time are mostly a fault of image or
 // network, which costs the machines' price each time, however few they are.
 var handlings = map[v1alpha1.ErrorClass]handling{
-	v1alpha1.Stockout: {first: 30 * time.Second, most: 10 * time.Minute, sized: true, tells: true},
-	v1alpha1.Lost:     {first: 30 * time.Second, sized: true, tells: true, vain: true},
-	v1alpha1.Timeout: {first: 30 * time.Second, tells: true, vain: true, patience: 3,
+	v1alpha1.Stockout: {first: 30 * time.Second, most: 10 * time.Minute, sized: true, isEvidence: true},
+	v1alpha1.Lost:     {first: 30 * time.Second, sized: true, isEvidence: true, vain: true},
+	v1alpha1.Timeout: {first: 30 * time.Second, isEvidence: true, vain: true, patience: 3,
 		remedy: "an admin must find out why nodes of the group do not become ready, and correct the image, the network or the spec of " +
 			"the NodeGroup, " + triesAgain},
 	// The placement in the cloud changes as other machines come and go, and each try costs their price.
-	v1alpha1.Scattered: {first: time.Minute, sized: true, exact: true, tells: true, vain: true},
+	v1alpha1.Scattered: {first: time.Minute, sized: true, exact: true, isEvidence: true, vain: true},
 	v1alpha1.Throttle:  {first: 5 * time.Second, most: time.Minute},
 	// It takes two minutes to notice that a cloud does not answer: the other groups of that cloud and those of others are tried before it
 	// is tried again.

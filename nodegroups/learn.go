@@ -52,7 +52,7 @@ func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.N
 		return withBackoffs(status, list)
 	}
 	list, news := backOff(list, a)
-	if news && handlingOf(a.Class).tells {
+	if news && handlingOf(a.Class).isEvidence {
 		status.Ledger = observe(status.Ledger, int(a.Asked), a.Level, 0, observation, a.Time.Time)
 	}
 	return withBackoffs(status, list)

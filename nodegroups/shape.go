@@ -278,9 +278,9 @@ const (
 )
 
 // Differences returns the differences between the NodeGroup and its nodes, ordered by kind and name; each once, for the first of the nodes
-// by name. What arrives while a node starts, such as devices and the labels of agents, is missing only after the group's joinTimeout; told
-// is false if no node is that old.
-func Differences(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape, nodes []SeenNode, now time.Time) (out []Difference, told bool) {
+// by name. Devices and the labels of agents arrive while a node starts, so only nodes older than the group's joinTimeout count. judged is
+// false if there is none.
+func Differences(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape, nodes []SeenNode, now time.Time) (out []Difference, judged bool) {
 	nodes = slices.DeleteFunc(slices.Clone(madeFrom(s, nodes)), func(n SeenNode) bool {
 		return now.Before(SettledAt(ng, n.Registered))
 	})

@@ -31,30 +31,30 @@ func (c *SlowClock) After(d time.Duration) <-chan time.Time {
 	return out
 }
 
-// During makes a slow call. While the call waits, it runs look again and again, and advances the clock by a step after each. If look makes
+// During makes a slow call. While the call waits, it runs list repeatedly, and advances the clock by a step after each. If list makes
 // a slow call, too, the clock advances until neither waits.
-func (c *SlowClock) During(call, look func(), step time.Duration) {
+func (c *SlowClock) During(call, list func(), step time.Duration) {
 	called := begin(call)
-	var looked <-chan struct{}
-	for called != nil || looked != nil {
+	var listed <-chan struct{}
+	for called != nil || listed != nil {
 		select {
 		case <-called:
 			called = nil
 		case <-c.waits:
-			if looked == nil {
-				looked = begin(look)
+			if listed == nil {
+				listed = begin(list)
 				break
 			}
 			for c.HasWaiters() {
 				c.Step(step)
 			}
-		case <-looked:
-			looked = nil
+		case <-listed:
+			listed = nil
 			if c.HasWaiters() {
 				c.Step(step)
 			}
 			if c.HasWaiters() {
-				looked = begin(look)
+				listed = begin(list)
 			}
 		}
 	}

@@ -54,7 +54,7 @@ func RunClusters(ctx context.Context, o ClustersOptions) error {
 		defer watcher.Stop()
 		watchers = append(watchers, watcher)
 	}
-	failed := []error{d.tell(ctx)}
+	failed := []error{d.play(ctx)}
 	for i, w := range watchers {
 		w.Stop()
 		for _, v := range w.Violations() {
@@ -104,7 +104,7 @@ type whole struct {
 	machines []int
 }
 
-func (d *clusters) tell(ctx context.Context) error {
+func (d *clusters) play(ctx context.Context) error {
 	const gang = 4
 	st := story{letter: "d", title: "The cheap cluster has no machines: the next is asked, and only that one is paid for",
 		manifest: "job-anywhere.yaml"}

@@ -74,21 +74,21 @@ func Run(ctx context.Context, o Options) error {
 		shown = []story{ofJobSet}
 	}
 	var failed []error
-	var told []result
+	var results []result
 	for _, s := range shown {
-		took, err := d.tell(ctx, s)
+		took, err := d.show(ctx, s)
 		if err != nil {
 			err = fmt.Errorf("story (%s): %w", s.letter, err)
 			failed = append(failed, err)
 			d.screen.line("  ✗ %v", err)
 		}
-		told = append(told, result{s, took, err})
+		results = append(results, result{s, took, err})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
 	watcher.Stop()
-	d.summary(told, watcher)
+	d.summary(results, watcher)
 	if v := watcher.Violations(); len(v) > 0 {
 		failed = append(failed, fmt.Errorf("%d promises were broken", len(v)))
 	}
@@ -156,9 +156,8 @@ func (d *demo) objects(name string) ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// tell shows one story: it creates the objects and waits for one chapter after the other, then deletes them and waits for the chapters
-// that follow.
-func (d *demo) tell(ctx context.Context, s story) (took time.Duration, err error) {
+// show plays a story: it creates the objects, waits for each chapter in turn, deletes the objects, and waits for the chapters after that.
+func (d *demo) show(ctx context.Context, s story) (took time.Duration, err error) {
 	d.screen.title(s)
 	start := time.Now()
 	defer func() { took = time.Since(start) }()
@@ -196,7 +195,7 @@ func (d *demo) await(ctx context.Context, s story, scene *scene, reached chapter
 	bounded, cancel := pressure.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		if err := d.look(ctx, scene, s); err != nil {
+		if err := d.read(ctx, scene, s); err != nil {
 			return err
 		}
 		scene.at = time.Since(start)

@@ -31,8 +31,8 @@ type scene struct {
 	job                     *batchv1.Job
 }
 
-// look reads the scene. Pods are read first: a node that a pod runs on is then in the same scene or in an earlier one.
-func (d *demo) look(ctx context.Context, s *scene, st story) error {
+// read reads the scene. Pods are read first: a node that a pod runs on is then in the same scene or in an earlier one.
+func (d *demo) read(ctx context.Context, s *scene, st story) error {
 	var pods corev1.PodList
 	var nodes corev1.NodeList
 	var machines kwokv1alpha1.MachineList

@@ -70,10 +70,10 @@ func bar(n, of int) string {
 }
 
 // summary says what held and what did not.
-func (d *demo) summary(told []result, w *invariants.Watcher) {
+func (d *demo) summary(results []result, w *invariants.Watcher) {
 	d.screen.line("")
 	d.screen.line("Summary")
-	for _, r := range told {
+	for _, r := range results {
 		mark := "✓"
 		if r.err != nil {
 			mark = "✗"

@@ -22,8 +22,8 @@ type Processes interface {
 var _ Processes = (*cluster.Cluster)(nil)
 
 // Run applies the faults of the plan, and returns when all that began within the time are over. If ctx ends first, it ends those in
-// force. tell, if not nil, is called for each occurrence as it begins. Components that are down already are skipped.
-func Run(ctx context.Context, p *Plan, within time.Duration, processes Processes, gate *Gate, tell func(Occurrence)) error {
+// force. report, if not nil, is called for each occurrence as it begins. Components that are down already are skipped.
+func Run(ctx context.Context, p *Plan, within time.Duration, processes Processes, gate *Gate, report func(Occurrence)) error {
 	var (
 		running  sync.WaitGroup
 		mu       sync.Mutex
@@ -34,8 +34,8 @@ func Run(ctx context.Context, p *Plan, within time.Duration, processes Processes
 		if !sleep(ctx, o.Begins-time.Since(began)) {
 			break
 		}
-		if tell != nil {
-			tell(o)
+		if report != nil {
+			report(o)
 		}
 		running.Go(func() {
 			if err := happen(ctx, o, processes, gate); err != nil && !errors.Is(err, cluster.ErrNoProcess) {

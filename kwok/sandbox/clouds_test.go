@@ -34,8 +34,8 @@ func TestTheCloudsOfASandboxAreThoseOfTheSimulator(t *testing.T) {
 	}
 }
 
-// TestTheFirstJobOnEveryOffering of a sandbox with clouds: nodes register with the taints of the discovered offering. So a plain job is
-// told what it has to tolerate before anything is bought for it, and a job that tolerates it gets its machines.
+// TestTheFirstJobOnEveryOffering of a sandbox with clouds: nodes register with the taints of the discovered offering. So the
+// message of a plain job names the taints before any machine is bought, and a job that tolerates them gets its machines.
 func TestTheFirstJobOnEveryOffering(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "test")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")

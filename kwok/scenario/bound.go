@@ -90,8 +90,8 @@ type work struct {
 	jobs      []Submission
 	resources []corev1.ResourceName
 	capacity  []int64
-	// asks are the requests of the whole Job. fits are the Jobs that the machines have room for at all.
-	asks     [][]int64
+	// requests are those of the whole Job. possible are the Jobs that the machines have room for at all.
+	requests [][]int64
 	possible []int
 }
 
@@ -111,7 +111,7 @@ func newWork(jobs []Submission, capacity corev1.ResourceList) *work {
 				}
 			}
 		}
-		w.asks = append(w.asks, asks)
+		w.requests = append(w.requests, asks)
 		if isOffered && w.fits(i, w.capacity) {
 			w.possible = append(w.possible, i)
 		}
@@ -145,7 +145,7 @@ func amount(q resource.Quantity, r corev1.ResourceName) int64 {
 }
 
 func (w *work) fits(job int, free []int64) bool {
-	for k, ask := range w.asks[job] {
+	for k, ask := range w.requests[job] {
 		if ask > free[k] {
 			return false
 		}
@@ -158,7 +158,7 @@ func (w *work) area() (longest time.Duration, binding corev1.ResourceName) {
 	for k, r := range w.resources {
 		var used float64 // amounts × nanoseconds pass what 64 bits hold
 		for _, i := range w.possible {
-			used += float64(w.asks[i][k]) * float64(w.jobs[i].RunFor)
+			used += float64(w.requests[i][k]) * float64(w.jobs[i].RunFor)
 		}
 		if t := time.Duration(used / float64(w.capacity[k])); t > longest {
 			longest, binding = t, r
@@ -188,7 +188,7 @@ func (w *work) schedule() (makespan time.Duration, firstWave int, firstWaveIn ti
 				refused[shape] = true
 				return false
 			}
-			for k, ask := range w.asks[job] {
+			for k, ask := range w.requests[job] {
 				free[k] -= ask
 			}
 			if !ended {
@@ -207,7 +207,7 @@ func (w *work) schedule() (makespan time.Duration, firstWave int, firstWaveIn ti
 		}
 		for len(running) > 0 && running[0].at <= now {
 			ended = true
-			for k, ask := range w.asks[heap.Pop(&running).(end).job] {
+			for k, ask := range w.requests[heap.Pop(&running).(end).job] {
 				free[k] += ask
 			}
 			makespan = now

@@ -131,7 +131,7 @@ func slow(w *work, order []int) time.Duration {
 	for now := time.Duration(0); ; now += time.Millisecond {
 		for job, at := range ends {
 			if at == now {
-				free += w.asks[job][0]
+				free += w.requests[job][0]
 				left--
 				ends[job] = -1
 			}
@@ -140,8 +140,8 @@ func slow(w *work, order []int) time.Duration {
 			return now - w.jobs[0].At
 		}
 		for _, job := range order {
-			if _, begun := ends[job]; !begun && w.jobs[job].At <= now && w.asks[job][0] <= free {
-				free -= w.asks[job][0]
+			if _, begun := ends[job]; !begun && w.jobs[job].At <= now && w.requests[job][0] <= free {
+				free -= w.requests[job][0]
 				ends[job] = now + w.jobs[job].RunFor
 			}
 		}

@@ -15,10 +15,10 @@ import (
 var Components = []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, cluster.Kwok, cluster.Muster}
 
 // reach is what the faults of a scenario can come to.
-func reach() faults.Reach { return faults.Reach{Components: Components, Resources: asked()} }
+func reach() faults.Reach { return faults.Reach{Components: Components, Resources: accessible()} }
 
-// asked returns the resources that Muster's roles allow it to access.
-func asked() (out []string) {
+// accessible returns the resources that Muster's roles allow it to access.
+func accessible() (out []string) {
 	manifests, err := deploy.Manifests(deploy.Halves...)
 	if err != nil {
 		panic(err) // they are part of the program

@@ -535,7 +535,7 @@ type KwokDomain struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// NodeLabels are the labels by which the nodes of the domain tell where they are.
+// NodeLabels are the labels with which the nodes of the domain report their location.
 func (d *KwokDomain) NodeLabels(nodeLabel string) map[string]string {
 	out := map[string]string{nodeLabel: d.Name}
 	maps.Copy(out, d.Labels)

@@ -777,7 +777,7 @@ func TestAnAccountBeginsWhenItIsOpened(t *testing.T) {
 	}
 }
 
-// BenchmarkRead takes one look at a fleet in which one node has changed, as scale-down
+// BenchmarkRead reads a fleet once in which one node has changed, as scale-down
 // does; BenchmarkAmounts reads the account, as each scrape of the metrics does.
 func BenchmarkRead(b *testing.B) {
 	for _, nodes := range []int{1000, 10_000, 100_000} {

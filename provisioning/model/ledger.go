@@ -23,16 +23,16 @@ type ledger struct {
 
 	// charged is the namespace that each machine counts for.
 	charged map[machineKey]string
-	// counts has the number of machines by namespace and group. asked has the machines that attempts in flight have requested and that
+	// counts has the number of machines by namespace and group. requested has the machines that attempts in flight have requested and that
 	// have not been seen yet.
-	counts, asked map[string]map[string]int
-	charges       []spend.Charge
+	counts, requested map[string]map[string]int
+	charges           []spend.Charge
 }
 
 func newLedger(r *requests, m *machines, n *nodes, g *groups) ledger {
 	return ledger{
 		Ledger: cost.NewLedger(), requests: r, machines: m, nodes: n, groups: g,
-		charged: map[machineKey]string{}, counts: map[string]map[string]int{}, asked: map[string]map[string]int{},
+		charged: map[machineKey]string{}, counts: map[string]map[string]int{}, requested: map[string]map[string]int{},
 	}
 }
 
@@ -161,7 +161,7 @@ func (l *ledger) paidSince(machine string, request types.UID) time.Time {
 
 // has returns the machines that a namespace has and has requested.
 func (l *ledger) has(namespace string) (out transaction.Holdings) {
-	for _, counts := range []map[string]int{l.counts[namespace], l.asked[namespace]} {
+	for _, counts := range []map[string]int{l.counts[namespace], l.requested[namespace]} {
 		for group, n := range counts {
 			g := l.groups.read[group] // of a deleted group, only the number of machines is known
 			out.Add(&g.Group, n)
@@ -173,15 +173,15 @@ func (l *ledger) has(namespace string) (out transaction.Holdings) {
 // refreshAsked counts by group the machines that attempts in flight have requested and that have not been seen yet.
 func (l *ledger) refreshAsked() (promised map[string]int) {
 	promised = map[string]int{}
-	clear(l.asked)
+	clear(l.requested)
 	for uid := range l.requests.phases[launching] {
 		e := l.requests.byUID[uid]
 		for group, count := range l.machines.missing(uid, l.requests.attempt(e)) {
 			promised[group] += count
-			if l.asked[e.object.Namespace] == nil {
-				l.asked[e.object.Namespace] = map[string]int{}
+			if l.requested[e.object.Namespace] == nil {
+				l.requested[e.object.Namespace] = map[string]int{}
 			}
-			l.asked[e.object.Namespace][group] += count
+			l.requested[e.object.Namespace][group] += count
 		}
 	}
 	return promised

@@ -33,8 +33,8 @@ type nodes struct {
 	lapses  map[string]time.Time
 	endedOn map[state.ConsumerKey]map[string]int
 	set     *nodeset.Set
-	// asked are the labels that were requested to distinguish nodes. judged is the number of nodes when the labels were last selected.
-	asked  map[string]bool
+	// labels were requested to distinguish nodes. judged is the number of nodes when the labels were last selected.
+	labels map[string]bool
 	judged int
 
 	// The other inputs of the planner's form of a node.
@@ -48,7 +48,7 @@ func newNodes(r *requests, m *machines, c *claimable, lookup func() fit.Objects)
 	return nodes{
 		byName: map[string]*node{}, pods: map[types.UID]*state.Pod{}, assumed: map[string]map[types.UID]assumedBooking{},
 		leaving: map[string]bool{}, gone: map[string]types.UID{}, lapses: map[string]time.Time{}, endedOn: map[state.ConsumerKey]map[string]int{},
-		set: nodeset.New(), asked: map[string]bool{}, requests: r, machines: m, claimable: c, lookup: lookup,
+		set: nodeset.New(), labels: map[string]bool{}, requests: r, machines: m, claimable: c, lookup: lookup,
 	}
 }
 
@@ -238,8 +238,8 @@ func (ns *nodes) leave(name string, leaving bool) effect {
 // groups is not used: it slows down all plans that do not select on it. The plans that do select on it filter by themselves.
 func (ns *nodes) distinguish(labels []string) bool {
 	more := slices.DeleteFunc(ns.set.Lacks(labels), func(key string) bool {
-		known := ns.asked[key]
-		ns.asked[key] = true
+		known := ns.labels[key]
+		ns.labels[key] = true
 		return known || ns.set.Scatters(key)
 	})
 	if len(more) > 0 {
@@ -254,7 +254,7 @@ func (ns *nodes) judgeLabels() {
 		return
 	}
 	ns.judged = max(1, ns.set.Len())
-	keys := slices.DeleteFunc(slices.Collect(maps.Keys(ns.asked)), ns.set.Scatters)
+	keys := slices.DeleteFunc(slices.Collect(maps.Keys(ns.labels)), ns.set.Scatters)
 	if told := nodeset.New(keys...); !slices.Equal(told.Keys(), ns.set.Keys()) {
 		for n := range ns.set.All() {
 			told.Set(n)

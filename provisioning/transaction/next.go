@@ -85,7 +85,7 @@ func nextLeaving(r *Request, v View) Step {
 // reportLoss reports the loss of nodes. The request or its CapacityPolicy decides whether a running gang is stopped. If many machines seem
 // lost at once, it is not stopped for now: its pods may still run.
 func reportLoss(r *Request, v View) Step {
-	s := Step{Do: Tell, Attempt: r.Attempt, Lost: v.Lost}
+	s := Step{Do: ReportLoss, Attempt: r.Attempt, Lost: v.Lost}
 	inUse := lostInUse(r, v.Lost)
 	if r.Status != Over && r.Repair == nil || !r.Policy.RevokeOnLoss || len(inUse) == 0 {
 		return s
@@ -120,7 +120,7 @@ func stop(r *Request, v View, lost []LostNode) Step {
 		s.Lost = lost
 		return s
 	}
-	return Step{Do: Tell, Attempt: r.Attempt, Lost: lost,
+	return Step{Do: ReportLoss, Attempt: r.Attempt, Lost: lost,
 		Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost, LossMessage(lost))}
 }
 
@@ -157,7 +157,7 @@ func nextBlocked(r *Request, v View) Step {
 	}
 	since := v.Counting(v.Blocked.Since)
 	tell := func(kind string, after time.Duration) Step {
-		return Step{Do: Tell, Attempt: r.Attempt, Condition: condition(kind, metav1.ConditionTrue, ReasonPodsNotStarted,
+		return Step{Do: ReportLoss, Attempt: r.Attempt, Condition: condition(kind, metav1.ConditionTrue, ReasonPodsNotStarted,
 			fmt.Sprintf("%s of the gang have not started for %s: %s", text.Pods(v.Blocked.Pods), after, v.Blocked.Why))}
 	}
 	var again time.Time
@@ -222,7 +222,7 @@ func nextStranded(r *Request, v View) Step {
 	if !short {
 		return Step{Do: Rest, At: again}
 	}
-	return Step{Do: Tell, Attempt: r.Attempt, Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonPodsStranded,
+	return Step{Do: ReportLoss, Attempt: r.Attempt, Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonPodsStranded,
 		fmt.Sprintf("%[2]s of the gang could not be scheduled for %[1]s, and its booking has less %[3]s left than they need", strandedFor,
 			text.Pods(v.Stranded.Pods), name))}
 }

@@ -365,7 +365,7 @@ func giveUp(r *Request, why string) Step {
 			lost = append(lost, LostNode{Name: l.Node, Pods: l.Count})
 		}
 	}
-	return Step{Do: Tell, Attempt: r.Attempt, Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost,
+	return Step{Do: ReportLoss, Attempt: r.Attempt, Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost,
 		fmt.Sprintf("%s, and they have no others: %s", LossMessage(lost), why))}
 }
 

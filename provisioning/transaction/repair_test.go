@@ -122,13 +122,13 @@ func TestLostMachinesOfAGangInARackAreReplacedThere(t *testing.T) {
 		{name: "two at once", story: inRackRunning().node("c", inRack("r1", free)).node("d", inRack("r1", free)).with(lose(lostNode("b", "r1", 1), lostNode("e", "r1", 1))),
 			want: Reopen, check: wantLost("b workers 1 r1, e workers 1 r1")},
 		{name: "by one that the cloud may make there", story: inRackRunning().with(chosen).with(one), want: Reopen, check: wantLost("b workers 1 r1")},
-		{name: "not by one of another rack", story: inRackRunning().node("c", inRack("r2", free)).with(one), want: Tell, check: revoked},
-		{name: "not by room beside the gang's own pods", story: inRackRunning().node("a", inRack("r1", runsOn), func(n *state.Node) { n.Free = whole }).with(one), want: Tell, check: revoked},
-		{name: "not where none is left that runs", story: newStory().with(func(s *story) { s.request = inRackRunning().request }).node("c", inRack("r1", free)).with(one), want: Tell, check: revoked},
-		{name: "not more than eight", story: inRackRunning().with(chosen).with(without(func(r *Request) { r.Gang.PodSets[0].Count = 12 })).with(lose(nine...)), want: Tell, check: revoked},
-		{name: "not of a gang that may be anywhere", story: inRackRunning().node("c", inRack("r1", free)).with(without(func(r *Request) { r.Policy.Topology = "" })).with(one), want: Tell, check: revoked},
-		{name: "not of one whose booking has expired", story: inRackRunning().node("c", inRack("r1", free)).with(without(func(r *Request) { r.Consumed = false })).with(one), want: Tell, check: revoked},
-		{name: "not where a loss is told alone", story: inRackRunning().node("c", inRack("r1", free)).with(without(func(r *Request) { r.Policy.RevokeOnLoss = false })).with(one), want: Tell,
+		{name: "not by one of another rack", story: inRackRunning().node("c", inRack("r2", free)).with(one), want: ReportLoss, check: revoked},
+		{name: "not by room beside the gang's own pods", story: inRackRunning().node("a", inRack("r1", runsOn), func(n *state.Node) { n.Free = whole }).with(one), want: ReportLoss, check: revoked},
+		{name: "not where none is left that runs", story: newStory().with(func(s *story) { s.request = inRackRunning().request }).node("c", inRack("r1", free)).with(one), want: ReportLoss, check: revoked},
+		{name: "not more than eight", story: inRackRunning().with(chosen).with(without(func(r *Request) { r.Gang.PodSets[0].Count = 12 })).with(lose(nine...)), want: ReportLoss, check: revoked},
+		{name: "not of a gang that may be anywhere", story: inRackRunning().node("c", inRack("r1", free)).with(without(func(r *Request) { r.Policy.Topology = "" })).with(one), want: ReportLoss, check: revoked},
+		{name: "not of one whose booking has expired", story: inRackRunning().node("c", inRack("r1", free)).with(without(func(r *Request) { r.Consumed = false })).with(one), want: ReportLoss, check: revoked},
+		{name: "not where a loss is told alone", story: inRackRunning().node("c", inRack("r1", free)).with(without(func(r *Request) { r.Policy.RevokeOnLoss = false })).with(one), want: ReportLoss,
 			check: func(t *testing.T, s Step) {
 				if s.Condition.Type != "" {
 					t.Errorf("the step is %+v", s)
@@ -163,14 +163,14 @@ func TestLostMachinesOfAGangInARackAreReplacedThere(t *testing.T) {
 				}
 			}},
 		{name: "one that is told twice is lost once", story: fresh().with(one), want: Reopen, check: wantLost("b workers 1 r1")},
-		{name: "the gang stops where there is no room for that", story: fresh().with(lose(lostNode("a2", "r1", 1))), want: Tell, check: revoked},
-		{name: "a stand-in that is lost is told", story: fresh().with(lose(func() LostNode { l := lostNode("c", "r1", 0); l.Repair = 1; return l }())), want: Tell,
+		{name: "the gang stops where there is no room for that", story: fresh().with(lose(lostNode("a2", "r1", 1))), want: ReportLoss, check: revoked},
+		{name: "a stand-in that is lost is told", story: fresh().with(lose(func() LostNode { l := lostNode("c", "r1", 0); l.Repair = 1; return l }())), want: ReportLoss,
 			check: func(t *testing.T, s Step) {
 				if s.Condition.Type != "" {
 					t.Errorf("the step is %+v", s)
 				}
 			}},
-		{name: "it stops where that was taken and there is no other", story: fresh().node("c", inRack("r1", taken)), want: Tell, check: revoked, message: "they have no others"},
+		{name: "it stops where that was taken and there is no other", story: fresh().node("c", inRack("r1", taken)), want: ReportLoss, check: revoked, message: "they have no others"},
 		{name: "a machine is launched", story: made(), want: Begin, message: "launches 1 machine of NodeGroup gpu", check: wantIn("r1")},
 		{name: "where the rest of the gang is", story: made().with(attempt), want: LaunchMachines, check: func(t *testing.T, s Step) {
 			if len(s.Launch) != 1 || s.Launch[0].Together != (cloudprovider.Domain{Level: "rack", Value: "r1"}) {
@@ -185,9 +185,9 @@ func TestLostMachinesOfAGangInARackAreReplacedThere(t *testing.T) {
 			}},
 		{name: "and not more than once", story: made().with(attempt).with(func(s *story) {
 			s.request.Attempt.Phase, s.request.Attempt.Failure = Done, &AttemptFailure{Group: "gpu", Class: v1alpha1.Scattered, Time: noon}
-		}), want: Tell, check: revoked},
+		}), want: ReportLoss, check: revoked},
 		{name: "one that joins there is the gang's", story: made().with(attempt).machinesOf("uid-1", running).node("b1", inRack("r1", launched), isMachineA), want: Provision},
-		{name: "the gang stops when that takes too long", story: made().with(attempt).at(10 * time.Minute), want: Tell, check: revoked},
+		{name: "the gang stops when that takes too long", story: made().with(attempt).at(10 * time.Minute), want: ReportLoss, check: revoked},
 	})
 	sliced := boundBy("kueue.x-k8s.io/podset-slice-required-topology-constraints", `[{"topology":"rack","size":2}]`)
 	both := lose(lostNode("b", "r1", 1), lostNode("e", "r2", 1))
@@ -225,8 +225,8 @@ func TestLostMachinesOfAGangInARackAreReplacedThere(t *testing.T) {
 	}
 	play(t, []expected{
 		{name: "in two racks at once, where the cloud chooses the rack", story: apart().with(both), want: Reopen, check: wantLost("b workers 1 r1, e workers 1 r2")},
-		{name: "not where one of them can have none", story: apart().with(both).with(func(s *story) { s.view.Groups[0].Max = 0 }), want: Tell, check: revoked},
-		{name: "nor where no cloud chooses it", story: inRackRunning().with(sliced).node("d", inRack("r2", runsOn)).with(both), want: Tell, check: revoked},
+		{name: "not where one of them can have none", story: apart().with(both).with(func(s *story) { s.view.Groups[0].Max = 0 }), want: ReportLoss, check: revoked},
+		{name: "nor where no cloud chooses it", story: inRackRunning().with(sliced).node("d", inRack("r2", runsOn)).with(both), want: ReportLoss, check: revoked},
 		{name: "for one rack first", story: repairing(t, apart().with(both)), want: Begin, check: wantIn("r1")},
 		{name: "then for the other", story: repairing(t, apart().with(both)).with(attempt).with(second).node("c", inRack("r1", forRepair(booked))), want: Begin, check: wantIn("r2")},
 		{name: "with what there is in the one", story: repairing(t, apart().with(both).node("c", inRack("r1", free))), want: Repair, check: wantNodes("open whole c")},
@@ -269,11 +269,11 @@ func TestLostMachinesOfPlacedGangsAreReplacedAnywhere(t *testing.T) {
 	play(t, []expected{
 		{name: "a rack is preferred", story: preferred(), want: Reopen, check: loose},
 		{name: "none is asked for", story: anywhere("kueue.x-k8s.io/podset-unconstrained-topology", "true"), want: Reopen, check: loose},
-		{name: "no topology places them", story: anywhere("kueue.x-k8s.io/podset-unconstrained-topology", "false"), want: Tell},
+		{name: "no topology places them", story: anywhere("kueue.x-k8s.io/podset-unconstrained-topology", "false"), want: ReportLoss},
 		{name: "by the same rules as all machines of the gang", story: preferred().with(func(s *story) {
 			s.request.Policy.Split = v1alpha1.SingleGroup
 			s.view.Groups[0].Max = 0
-		}).node("c", inGroup("other")), want: Tell},
+		}).node("c", inGroup("other")), want: ReportLoss},
 		{name: "what is there is booked", story: repairing(t, preferred()), want: Repair, check: wantNodes("open whole c")},
 		{name: "or launched in any rack", story: repairing(t, preferred()).node("c", inRack("r2", taken)), want: Begin, check: func(t *testing.T, s Step) {
 			if s.Attempt.Level != "" || len(s.Attempt.Launches) != 1 || s.Attempt.Launches[0].Count != 1 {

@@ -120,8 +120,8 @@ const (
 	TakeBack
 	// Repair a booking that is short: book other nodes for it.
 	Repair
-	// Tell reports lost nodes or stranded pods.
-	Tell
+	// ReportLoss reports lost nodes or stranded pods to the user.
+	ReportLoss
 	// Reopen the booking of a gang that runs for pods whose machines were lost: record the intent.
 	Reopen
 	// Count: record the machines that were made, before more are.

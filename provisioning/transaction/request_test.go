@@ -919,16 +919,16 @@ func TestBookingsFollowTheScheduler(t *testing.T) {
 func TestLostMachinesAreReported(t *testing.T) {
 	lost := func(s *story) { s.view.Lost = []LostNode{{Name: "b", Pods: 1}} }
 	play(t, []expected{
-		{name: "of a booking, before it is repaired", story: newStory().provisioned().node("a", booked).with(lost), want: Tell},
-		{name: "of a gang that runs, by an Event", story: newStory().with(func(s *story) { s.request.Status = Over }).with(lost), want: Tell,
+		{name: "of a booking, before it is repaired", story: newStory().provisioned().node("a", booked).with(lost), want: ReportLoss},
+		{name: "of a gang that runs, by an Event", story: newStory().with(func(s *story) { s.request.Status = Over }).with(lost), want: ReportLoss,
 			check: func(t *testing.T, s Step) {
 				if s.Condition.Type != "" || len(s.Lost) != 1 {
 					t.Errorf("step is %+v", s)
 				}
 			}},
-		{name: "by a condition where that is asked for", story: newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, true }).with(lost), want: Tell,
+		{name: "by a condition where that is asked for", story: newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, true }).with(lost), want: ReportLoss,
 			message: "The machine of node b was lost with 1 pod of the gang"},
-		{name: "by an Event where no pod was any more", story: newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, true }).with(lost).with(func(s *story) { s.view.Lost[0].Pods = 0 }), want: Tell,
+		{name: "by an Event where no pod was any more", story: newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, true }).with(lost).with(func(s *story) { s.view.Lost[0].Pods = 0 }), want: ReportLoss,
 			check: func(t *testing.T, s Step) {
 				if s.Condition.Type != "" {
 					t.Errorf("step is %+v", s)
@@ -955,14 +955,14 @@ func TestAGangIsSparedWhileItIsInDoubtWhetherItHasLostMachines(t *testing.T) {
 		}
 	}
 	play(t, []expected{
-		{name: "it is told", story: running().with(fresh).with(doubted), want: Tell, check: isHeld(true)},
+		{name: "it is told", story: running().with(fresh).with(doubted), want: ReportLoss, check: isHeld(true)},
 		{name: "it goes on while there is doubt", story: running().with(held).with(doubted), want: Rest, check: func(t *testing.T, s Step) {
 			if got := s.At.Sub(noon); got != sparedAgain {
 				t.Errorf("it is looked at again in %s, want %s", got, sparedAgain)
 			}
 		}},
-		{name: "it is stopped once the node is gone for certain", story: running().with(held), want: Tell, check: isHeld(false)},
-		{name: "or its machine has ended and its kubelet is silent", story: running().node("b", ended).with(held), want: Tell, check: isHeld(false)},
+		{name: "it is stopped once the node is gone for certain", story: running().with(held), want: ReportLoss, check: isHeld(false)},
+		{name: "or its machine has ended and its kubelet is silent", story: running().node("b", ended).with(held), want: ReportLoss, check: isHeld(false)},
 		{name: "not where the node is there again", story: running().node("b", runs).with(held), want: Rest},
 		{name: "nor while that one is not Ready for a moment", story: running().node("b", runs, func(n *state.Node) { n.Ready, n.UnreadySince = false, noon.Add(-10*time.Second) }).with(held),
 			want: Rest},
@@ -975,19 +975,19 @@ func TestAGangIsSparedWhileItIsInDoubtWhetherItHasLostMachines(t *testing.T) {
 		}},
 		{name: "many have followed", story: running().with(doubted).with(func(s *story) {
 			s.view.Lost = []LostNode{{Name: "b", Group: "gpu", Pods: 1, Settled: noon.Add(time.Second)}}
-		}), want: Tell, check: isHeld(true)},
+		}), want: ReportLoss, check: isHeld(true)},
 		{name: "none has followed", story: running().with(func(s *story) {
 			s.view.Lost = []LostNode{{Name: "b", Group: "gpu", Pods: 1, Settled: noon}}
-		}), want: Tell, check: isHeld(false)},
+		}), want: ReportLoss, check: isHeld(false)},
 		{name: "it is back in time", story: running().node("b", runs).with(func(s *story) {
 			s.view.Lost = []LostNode{{Name: "b", Group: "gpu", Pods: 1, Settled: noon}}
-		}), want: Tell, check: func(t *testing.T, s Step) {
+		}), want: ReportLoss, check: func(t *testing.T, s Step) {
 			if s.Hold || s.Condition.Type != "" || len(s.Lost) != 1 {
 				t.Errorf("the step is %+v, want it told", s)
 			}
 		}},
 		{name: "doubt about another group does not matter", story: running().with(fresh).with(func(s *story) { s.view.Spared = map[string]bool{"cpu": true} }),
-			want: Tell, check: isHeld(false)},
+			want: ReportLoss, check: isHeld(false)},
 	})
 }
 
@@ -1031,18 +1031,18 @@ func TestAGangWithoutRoomForItsPodsIsRevoked(t *testing.T) {
 	const message = "1 pod of the gang could not be scheduled for 1m0s, and its booking has less "
 	play(t, []expected{
 		{name: "not at once", story: after(59*time.Second, runs, gone), want: Rest, check: again(time.Second)},
-		{name: "after a minute", story: after(time.Minute, runs, gone), want: Tell, message: message},
+		{name: "after a minute", story: after(time.Minute, runs, gone), want: ReportLoss, message: message},
 		{name: "not while many nodes have vanished, its own among them", story: after(time.Hour, runs, gone).with(vanished("gpu", "")), want: Rest,
 			check: again(sparedAgain)},
 		{name: "whose machine has its node, though many of others have vanished", story: after(time.Hour, runs, gone).with(vanished("gpu", "b")),
-			want: Tell, message: message},
-		{name: "whose group has not lost many", story: after(time.Hour, runs, gone).with(vanished("cpu", "")), want: Tell, message: message},
-		{name: "whose node is not ready", story: after(time.Minute, runs, unready(time.Minute)), want: Tell, message: message},
+			want: ReportLoss, message: message},
+		{name: "whose group has not lost many", story: after(time.Hour, runs, gone).with(vanished("cpu", "")), want: ReportLoss, message: message},
+		{name: "whose node is not ready", story: after(time.Minute, runs, unready(time.Minute)), want: ReportLoss, message: message},
 		{name: "whose node may be ready soon", story: after(time.Hour, runs, unready(10*time.Second)), want: Rest, check: again(50 * time.Second)},
-		{name: "whose node's machine has ended", story: after(time.Minute, runs, func(n *state.Node) { n.Ready = false }), want: Tell, message: message},
+		{name: "whose node's machine has ended", story: after(time.Minute, runs, func(n *state.Node) { n.Ready = false }), want: ReportLoss, message: message},
 		{name: "whose node somebody has cordoned for a while", story: after(9*time.Minute, runs, cordoned), want: Rest, check: again(time.Minute)},
-		{name: "whose node stays cordoned", story: after(10*time.Minute, runs, cordoned), want: Tell, message: message},
-		{name: "whose node others have got", story: after(time.Minute, runs, func(n *state.Node) { n.Labelled[0].UID = "other" }), want: Tell, message: message},
+		{name: "whose node stays cordoned", story: after(10*time.Minute, runs, cordoned), want: ReportLoss, message: message},
+		{name: "whose node others have got", story: after(time.Minute, runs, func(n *state.Node) { n.Labelled[0].UID = "other" }), want: ReportLoss, message: message},
 		{name: "not while a pod of its own stops", story: after(time.Hour, runs, sound), want: Rest, check: again(time.Minute)},
 		{name: "nor while one does, of whose gang the others have ended", story: after(time.Hour, sound, gone), want: Rest},
 		{name: "where that is wanted", story: after(time.Hour, runs, gone).with(func(s *story) { s.request.Policy.RevokeOnLoss = false }), want: Rest},
@@ -1076,12 +1076,12 @@ func TestPodsThatCannotStart(t *testing.T) {
 	events := func(s *story) { s.request.Policy.RevokeOnLoss = false }
 	play(t, []expected{
 		{name: "not at once", story: after(time.Minute), want: Rest, check: again(2 * time.Minute)},
-		{name: "after 3 minutes", story: after(3 * time.Minute), want: Tell, check: reports(PodsBlocked),
+		{name: "after 3 minutes", story: after(3 * time.Minute), want: ReportLoss, check: reports(PodsBlocked),
 			message: "2 pods of the gang have not started for 3m0s: pod p: container c: ImagePullBackOff: no such image"},
 		{name: "once", story: after(4 * time.Minute).with(reported), want: Rest, check: again(11 * time.Minute)},
-		{name: "until the timeout", story: after(15 * time.Minute).with(reported), want: Tell, check: reports(provreq.CapacityRevoked),
+		{name: "until the timeout", story: after(15 * time.Minute).with(reported), want: ReportLoss, check: reports(provreq.CapacityRevoked),
 			message: "2 pods of the gang have not started for 15m0s: "},
-		{name: "reported only, where it may not be revoked", story: after(time.Hour).with(events), want: Tell, check: reports(PodsBlocked)},
+		{name: "reported only, where it may not be revoked", story: after(time.Hour).with(events), want: ReportLoss, check: reports(PodsBlocked)},
 		{name: "and that once", story: after(time.Hour).with(events).with(reported), want: Rest, check: again(0)},
 		{name: "without a timeout", story: after(time.Hour).with(reported).with(func(s *story) { s.request.Policy.StartTimeout = 0 }), want: Rest,
 			check: again(0)},

@@ -37,6 +37,6 @@ func TestTheControlPlanesSilenceIsNotTheGangs(t *testing.T) {
 		{name: "until it has had its time", story: unready().at(101 * time.Second).with(answering(70 * time.Second)), want: Begin},
 		{name: "a gang that runs is not stopped for pods that could not be scheduled",
 			story: stranded().at(5 * time.Minute).with(answering(270 * time.Second)), want: Rest},
-		{name: "before a minute has passed", story: stranded().at(6 * time.Minute).with(answering(270 * time.Second)), want: Tell},
+		{name: "before a minute has passed", story: stranded().at(6 * time.Minute).with(answering(270 * time.Second)), want: ReportLoss},
 	})
 }

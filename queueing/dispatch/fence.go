@@ -114,9 +114,9 @@ type Silence struct {
 	began   time.Time
 	// before is how long the manager had been silent when the process started.
 	before time.Duration
-	// heard is when the question that was answered last was asked. It is zero until one is answered.
-	heard time.Time
-	asked time.Time
+	// heard is when the last answered question was written. It is zero until one is answered.
+	heard     time.Time
+	writtenAt time.Time
 }
 
 // NewSilence starts to count from the question and the answer that an earlier process left on the manager's Lease. Both are empty if
@@ -138,16 +138,16 @@ func (s *Silence) Hear(answer string) {
 	}
 }
 
-// Ask returns the next question, or "" before it is due.
-func (s *Silence) Ask(now time.Time) string {
-	if !s.asked.IsZero() && now.Sub(s.asked) < AskEvery {
+// Question returns the next question, or "" before it is due.
+func (s *Silence) Question(now time.Time) string {
+	if !s.writtenAt.IsZero() && now.Sub(s.writtenAt) < AskEvery {
 		return ""
 	}
 	return question{s.process, now.Sub(s.began), s.lasts(now)}.String()
 }
 
-// Asked records that the question was written.
-func (s *Silence) Asked(now time.Time) { s.asked = now }
+// Written records that the question was written.
+func (s *Silence) Written(now time.Time) { s.writtenAt = now }
 
 // lasts returns how long the manager has been silent.
 func (s *Silence) lasts(now time.Time) time.Duration {

@@ -24,10 +24,10 @@ func TestParseFence(t *testing.T) {
 func TestSilence(t *testing.T) {
 	const fence = 2 * time.Minute
 	for name, c := range map[string]struct {
-		// asked and answer are on the Lease when the process p2 starts. Answers arrive at these seconds.
-		asked, answer string
-		answers       map[int]string
-		stopped       time.Duration
+		// question and answer are on the Lease when the process p2 starts. Answers arrive at these seconds.
+		question, answer string
+		answers          map[int]string
+		stopped          time.Duration
 	}{
 		"never heard": {stopped: fence},
 		"heard once":  {answers: map[int]string{12: "p2/10s/0s"}, stopped: fence + 10*time.Second},
@@ -35,13 +35,13 @@ func TestSilence(t *testing.T) {
 		"an older answer that arrives later counts not":   {answers: map[int]string{30: "p2/20s/0s", 60: "p2/10s/0s"}, stopped: fence + 20*time.Second},
 		"an answer to an earlier process counts not":      {answers: map[int]string{30: "p1/500s/0s"}, stopped: fence},
 		"nonsense counts not":                             {answers: map[int]string{30: "yes", 31: "p2/-5s/0s", 32: "p2/x/y"}, stopped: fence},
-		"the silence before is counted in":                {asked: "p1/90s/80s", answer: "p1/10s/0s", stopped: 40 * time.Second},
-		"not if its last question was answered":           {asked: "p1/90s/80s", answer: "p1/90s/80s", stopped: fence},
-		"it has time to answer a new process":             {asked: "p1/900s/890s", answer: "p1/10s/0s", stopped: freshGrace},
-		"and is forgiven if it does":                      {asked: "p1/900s/890s", answer: "p1/10s/0s", answers: map[int]string{20: "p2/10s/900s"}, stopped: fence + 10*time.Second},
-		"nonsense on the Lease is no silence":             {asked: "?", stopped: fence},
+		"the silence before is counted in":                {question: "p1/90s/80s", answer: "p1/10s/0s", stopped: 40 * time.Second},
+		"not if its last question was answered":           {question: "p1/90s/80s", answer: "p1/90s/80s", stopped: fence},
+		"it has time to answer a new process":             {question: "p1/900s/890s", answer: "p1/10s/0s", stopped: freshGrace},
+		"and is forgiven if it does":                      {question: "p1/900s/890s", answer: "p1/10s/0s", answers: map[int]string{20: "p2/10s/900s"}, stopped: fence + 10*time.Second},
+		"nonsense on the Lease is no silence":             {question: "?", stopped: fence},
 	} {
-		s := NewSilence("p2", c.asked, c.answer, noon)
+		s := NewSilence("p2", c.question, c.answer, noon)
 		for now := 0; ; now++ {
 			at := noon.Add(time.Duration(now) * time.Second)
 			if text := c.answers[now]; text != "" {
@@ -62,13 +62,13 @@ func TestAWorkerWritesAQuestionEveryTenSeconds(t *testing.T) {
 	var got []string
 	for now := range 25 {
 		at := noon.Add(time.Duration(now) * time.Second)
-		q := s.Ask(at)
+		q := s.Question(at)
 		if q == "" {
 			continue
 		}
 		got = append(got, q)
 		if now != 10 { // the write fails, and is tried again
-			s.Asked(at)
+			s.Written(at)
 		}
 		if now == 11 {
 			s.Hear(q)

@@ -347,14 +347,14 @@ type choice struct {
 	prospect *Prospect
 	// several: another cluster could be nominated now, too.
 	several bool
-	// look is when to read again a cluster that cannot be nominated; zero if events report every change.
-	look time.Time
+	// readAgain is when to read a cluster that cannot be nominated; zero if events report every change.
+	readAgain time.Time
 	// reached are the clusters that a copy of the job could be in. lacking is why the others cannot be nominated.
 	reached, lacking []string
 }
 
 // again is when the choice may change; zero if only an event changes it.
-func (o *choice) again() time.Time { return when.Earliest(o.until, o.look) }
+func (o *choice) again() time.Time { return when.Earliest(o.until, o.readAgain) }
 
 // eligible reports whether the best cluster may be nominated now.
 func (o choice) eligible(now time.Time) bool { return o.best != "" && !now.Before(o.until) }
@@ -365,7 +365,7 @@ func pick(r Record, clusters []Cluster, but []string, now time.Time) (out choice
 		c := &clusters[i]
 		foreign, excluded := c.Copy != nil && c.Copy.Foreign, slices.Contains(but, c.Name)
 		if !excluded {
-			out.look = when.Earliest(out.look, c.Again)
+			out.readAgain = when.Earliest(out.readAgain, c.Again)
 		}
 		if c.Connected && !foreign {
 			out.reached = append(out.reached, c.Name)

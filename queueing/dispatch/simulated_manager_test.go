@@ -150,9 +150,9 @@ func (w *world) clusters(record *Record, as reading) (out []Cluster) {
 			out = append(out, c)
 			continue
 		}
-		for i := len(x.told) - 1; i >= 0; i-- {
-			if at := x.told[i].at; !at.After(w.now) {
-				if c.Copy = x.told[i].copy; c.Copy != nil && x.told[i].generation != generation {
+		for i := len(x.deliveries) - 1; i >= 0; i-- {
+			if at := x.deliveries[i].at; !at.After(w.now) {
+				if c.Copy = x.deliveries[i].copy; c.Copy != nil && x.deliveries[i].generation != generation {
 					c.Copy = new(*c.Copy)
 					c.Copy.Stale = true
 				}

@@ -60,9 +60,9 @@ func (w *world) listen(x *worker) {
 	if before > simulatedFence*2/3 && l.silence.lasts(now) < before && x.copy != nil && !x.copy.inactive {
 		w.seen["forgiven"]++
 	}
-	if q := l.silence.Ask(now); q != "" {
+	if q := l.silence.Question(now); q != "" {
 		l.question = q
-		l.silence.Asked(now)
+		l.silence.Written(now)
 	}
 	if c := x.copy; c != nil && !c.inactive && !c.Finished && c.Fence > 0 && l.silence.Over(c.Fence, now) {
 		w.seen["stopped by its fence"]++
@@ -151,10 +151,10 @@ func (w *world) connect(x *worker) {
 		x.queueless = time.Time{}
 		w.connectionChanged()
 	}
-	if w.now.Before(x.asks) {
+	if w.now.Before(x.pollAt) {
 		return
 	}
-	x.asks = w.now.Add(3 * time.Second)
+	x.pollAt = w.now.Add(3 * time.Second)
 	up := !w.now.Before(x.cutUntil) && !w.now.Before(x.swappedUntil)
 	idle := up && w.now.Before(x.hangsUntil) && w.now.Sub(x.hangsSince) >= time.Minute
 	if x.connected != up || x.idle != idle {
@@ -279,9 +279,9 @@ func (w *world) updateCaches(x *worker) {
 		at = x.stalledUntil // it is connected to again
 	}
 	at = at.Add(w.within(300 * time.Millisecond))
-	if n := len(x.told); n > 0 && at.Before(x.told[n-1].at) {
-		at = x.told[n-1].at
+	if n := len(x.deliveries); n > 0 && at.Before(x.deliveries[n-1].at) {
+		at = x.deliveries[n-1].at
 	}
-	x.told = append(x.told, cachedCopy{at, c, generation})
+	x.deliveries = append(x.deliveries, cachedCopy{at, c, generation})
 	w.wake(at)
 }

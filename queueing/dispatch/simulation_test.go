@@ -155,9 +155,9 @@ type worker struct {
 	lossy    bool
 	// quiet: nothing else happens to its copy meanwhile.
 	quiet bool
-	// connected: the last poll of the dispatcher succeeded. The next poll is at asks.
+	// connected: the last poll of the dispatcher succeeded. The next poll is at pollAt.
 	connected bool
-	asks      time.Time
+	pollAt    time.Time
 	// Until then, its API server has no LocalQueue, has another Workload of the job's name, or has a webhook that refuses copies.
 	queueless, foreignUntil, refusesUntil time.Time
 	// foreign and refused are when a call of the dispatcher found that.
@@ -189,8 +189,8 @@ type worker struct {
 	asked    time.Time
 	// stalledUntil is until when its watch delivers nothing.
 	stalledUntil time.Time
-	// told are the copies that arrive in caches, with their times.
-	told []cachedCopy
+	// deliveries are the copies that arrive in caches, with their times.
+	deliveries []cachedCopy
 }
 
 func (w *world) crash() {
@@ -206,8 +206,8 @@ func (w *world) crash() {
 	for _, x := range w.workers {
 		x.made, x.foreign, x.refused, x.lostSince = nil, time.Time{}, time.Time{}, time.Time{}
 		x.stalledUntil = when.Earliest(x.stalledUntil, w.muster.again)
-		for i := range x.told {
-			x.told[i].at = when.Earliest(x.told[i].at, w.muster.again)
+		for i := range x.deliveries {
+			x.deliveries[i].at = when.Earliest(x.deliveries[i].at, w.muster.again)
 		}
 	}
 }

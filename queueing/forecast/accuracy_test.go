@@ -73,8 +73,8 @@ type day struct {
 	untold               bool
 	account              *AccuracyTracker
 	started, preemptions int
-	// tells is called with the estimates, starts with the first start of each Workload, and ends with its end.
-	tells        func(*Estimate)
+	// estimated is called with the estimates, starts with the first start of each Workload, and ends with its end.
+	estimated    func(*Estimate)
 	starts, ends func(types.UID)
 }
 
@@ -90,7 +90,7 @@ type template struct {
 func newTeams() *day {
 	d := &day{
 		history: &History{}, takes: map[types.UID]time.Duration{}, waiting: map[types.UID]bool{}, account: &AccuracyTracker{},
-		tells: func(*Estimate) {}, starts: func(types.UID) {}, ends: func(types.UID) {},
+		estimated: func(*Estimate) {}, starts: func(types.UID) {}, ends: func(types.UID) {},
 	}
 	objects := []metav1.Object{flavor("spot")}
 	for i := range 3 {
@@ -181,7 +181,7 @@ func (d *day) unfold(forecast time.Time, every time.Duration) {
 			d.untold = false
 			for _, e := range Forecast(d.state, d.history, forecast, 30*24*time.Hour).Estimates {
 				d.account.Record(e.Workload.UID, e, forecast)
-				d.tells(&e)
+				d.estimated(&e)
 			}
 			continue
 		}

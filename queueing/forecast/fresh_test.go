@@ -27,7 +27,7 @@ func TestAFreshCluster(t *testing.T) {
 		d := newTeams()
 		d.submitFresh(rand.New(rand.NewPCG(uint64(seed), 19)))
 		told, ended := map[types.UID]*Estimate{}, map[types.UID]bool{}
-		d.tells = func(e *Estimate) {
+		d.estimated = func(e *Estimate) {
 			if uid := e.Workload.UID; told[uid] == nil {
 				told[uid] = e
 			}

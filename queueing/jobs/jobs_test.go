@@ -138,8 +138,8 @@ func (g *rig) settle() {
 	}
 }
 
-// told returns the events since its last call.
-func (g *rig) told() (out string) {
+// newEvents returns the events since its last call.
+func (g *rig) newEvents() (out string) {
 	for {
 		select {
 		case e := <-g.events.Events:
@@ -343,7 +343,7 @@ func TestAJobThatCannotStartAsAChecksWants(t *testing.T) {
 			if diff := cmp.Diff(suspendedJob().Spec, g.job().Spec); diff != "" {
 				t.Errorf("the Job is changed (-want +got):\n%s", diff)
 			}
-			if told := g.told(); !strings.Contains(told, "FailedToStart") {
+			if told := g.newEvents(); !strings.Contains(told, "FailedToStart") {
 				t.Errorf("its user is told %q", told)
 			}
 		})

@@ -135,8 +135,8 @@ type Counted interface {
 
 // Counts are of the pods of one pod set.
 type Counts struct {
-	// Asked is how many pods can run at once, no matter how many have ended.
-	Asked int32
+	// Requested is how many pods can run at once, no matter how many have ended.
+	Requested int32
 	// Needed is how many run at once at most from now on.
 	Needed int32
 	// Left is how many pods exist and are not over. A terminating pod counts, since it uses its node. Only a Tracker reports it.

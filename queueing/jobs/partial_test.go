@@ -116,21 +116,21 @@ func TestErrorsOfAJobAreReported(t *testing.T) {
 	g := newRig(t, wide(func(j *batchv1.Job) { j.Annotations[batch.MinParallelismAnnotation] = "9" }))
 	g.settle()
 	for _, want := range []string{"Warning Refused", batch.MinParallelismAnnotation, `"9"`, "correct or remove it"} {
-		if events := g.told(); strings.Count(events, want) != 1 {
+		if events := g.newEvents(); strings.Count(events, want) != 1 {
 			t.Errorf("%q is told %d times, want once: %s", want, strings.Count(events, want), events)
 		} else {
 			g.events.Events <- events
 		}
 	}
-	g.told()
+	g.newEvents()
 	g.updateJob(func(j *batchv1.Job) { j.Annotations[batch.MinParallelismAnnotation] = "ten" })
 	g.settle()
-	if events := g.told(); strings.Count(events, `"ten"`) != 1 {
+	if events := g.newEvents(); strings.Count(events, `"ten"`) != 1 {
 		t.Errorf("another mistake is told as %q", events)
 	}
 	g.updateJob(func(j *batchv1.Job) { j.Annotations[batch.MinParallelismAnnotation] = "2" })
 	g.settle()
-	if events := g.told(); strings.Contains(events, "Refused") || *g.workload().Spec.PodSets[0].MinCount != 2 {
+	if events := g.newEvents(); strings.Contains(events, "Refused") || *g.workload().Spec.PodSets[0].MinCount != 2 {
 		t.Errorf("once it is right: %q, %v", events, g.workload().Spec.PodSets[0].MinCount)
 	}
 }

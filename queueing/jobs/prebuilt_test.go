@@ -103,7 +103,7 @@ func TestAJobRunsByThePrebuiltWorkloadThatItNames(t *testing.T) {
 			if !isSuspended(g.job()) || len(g.names()) > 0 || g.writes > 0 {
 				t.Fatalf("suspended: %v, Workloads %v, %d writes while there is no such Workload", isSuspended(g.job()), g.names(), g.writes)
 			}
-			if told := g.told(); strings.Count(told, "WaitingForWorkload") != 1 || !strings.Contains(told, "mine") {
+			if told := g.newEvents(); strings.Count(told, "WaitingForWorkload") != 1 || !strings.Contains(told, "mine") {
 				t.Errorf("its user is told %q", told)
 			}
 			w := prebuilt("mine", admittedAs(2))
@@ -211,7 +211,7 @@ func TestAPrebuiltWorkloadIsForItsJobsPods(t *testing.T) {
 			if isSuspended(g.job()) == c.inSync || strings.HasPrefix(got, kueue.WorkloadFinishedReasonOutOfSync+": ") == c.inSync {
 				t.Errorf("suspended: %v, finished as %q; in sync: %v", isSuspended(g.job()), got, c.inSync)
 			}
-			told := g.told()
+			told := g.newEvents()
 			if strings.Contains(told, kueue.WorkloadFinishedReasonOutOfSync) == c.inSync || strings.Contains(told, "FinishedWorkload") {
 				t.Errorf("its user is told %q", told)
 			}
@@ -237,7 +237,7 @@ func TestAJobTakesNoWorkloadOfAnother(t *testing.T) {
 			if !isSuspended(g.job()) || g.writes > 0 || after.ResourceVersion != before.ResourceVersion {
 				t.Errorf("suspended: %v, %d writes", isSuspended(g.job()), g.writes)
 			}
-			if told := g.told(); strings.Count(told, "Warning ForeignWorkload") != 1 || !strings.Contains(told, "mine") {
+			if told := g.newEvents(); strings.Count(told, "Warning ForeignWorkload") != 1 || !strings.Contains(told, "mine") {
 				t.Errorf("its user is told %q", told)
 			}
 		})
@@ -270,7 +270,7 @@ func TestAJobTakesAWorkloadThatHasLostItsJob(t *testing.T) {
 			if isSuspended(g.job()) == tc.runs {
 				t.Errorf("suspended: %v, want %v", isSuspended(g.job()), !tc.runs)
 			}
-			if told := g.told(); !strings.Contains(told, tc.told) || strings.Contains(told, "ForeignWorkload") {
+			if told := g.newEvents(); !strings.Contains(told, tc.told) || strings.Contains(told, "ForeignWorkload") {
 				t.Errorf("its user is told %q, want %q", told, tc.told)
 			}
 		})
@@ -285,14 +285,14 @@ func TestAPrebuiltWorkloadThatEnds(t *testing.T) {
 		if isSuspended(g.job()) {
 			t.Fatal("it does not run")
 		}
-		g.told()
+		g.newEvents()
 		return g
 	}
 	t.Run("it was finished before", func(t *testing.T) {
 		finish := func(w *kueue.Workload) { w.Status = *workload.Finished(w, "Succeeded", "done", now) }
 		g := newRig(t, suspendedJob(naming("mine")), prebuilt("mine", finish))
 		g.settle()
-		if told := g.told(); !isSuspended(g.job()) || strings.Count(told, "FinishedWorkload") != 1 {
+		if told := g.newEvents(); !isSuspended(g.job()) || strings.Count(told, "FinishedWorkload") != 1 {
 			t.Errorf("suspended: %v, told %q", isSuspended(g.job()), told)
 		}
 	})
@@ -303,7 +303,7 @@ func TestAPrebuiltWorkloadThatEnds(t *testing.T) {
 		if isSuspended(g.job()) || len(g.names()) > 0 {
 			t.Fatalf("suspended: %v, Workloads %v", isSuspended(g.job()), g.names())
 		}
-		if told := g.told(); strings.Count(told, "WorkloadVanished") != 1 {
+		if told := g.newEvents(); strings.Count(told, "WorkloadVanished") != 1 {
 			t.Errorf("its user is told %q", told)
 		}
 	})
@@ -412,7 +412,7 @@ func TestARunningJobTakesNoWorkload(t *testing.T) {
 	g.settle()
 	g.updateJob(func(j *batchv1.Job) { j.Status.Active = 0 })
 	g.settle()
-	if told := g.told(); !strings.Contains(told, "Stopped") || !WasStarted(g.job()) {
+	if told := g.newEvents(); !strings.Contains(told, "Stopped") || !WasStarted(g.job()) {
 		t.Errorf("one that slipped through: told %q, started by Muster: %v", told, WasStarted(g.job()))
 	}
 }

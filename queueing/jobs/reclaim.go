@@ -40,7 +40,7 @@ func (r *reconciler) reclaim(ctx context.Context, job client.Object, w *kueue.Wo
 			continue
 		}
 		over[i] = max(before[i], most-max(c.Needed, c.Left))
-		taken := total[i] - c.Asked
+		taken := total[i] - c.Requested
 		shrunk = shrunk || taken > before[i] && over[i] >= taken
 		more = more || over[i] > before[i]
 	}

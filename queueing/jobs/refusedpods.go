@@ -67,7 +67,7 @@ func (r *reconciler) lacksPods(kind Refusable, job client.Object, w *kueue.Workl
 	for i, n := range podcounts.Granted(w) {
 		needed += counts[i].Needed
 		created += counts[i].Created
-		expected += min(counts[i].Asked, n)
+		expected += min(counts[i].Requested, n)
 	}
 	if left(counts) == 0 {
 		return needed > 0

@@ -351,12 +351,12 @@ func TestAWorkloadThatVanishesStopsNoJob(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := runs(t, suspendedJob())
 			started := g.job().Spec.DeepCopy()
-			g.told()
+			g.newEvents()
 			c.vanishes(g)
 			g.refuse = c.refused
 			g.settle()
 			if g.refuse != nil {
-				if events := g.told(); strings.Count(events, "WorkloadVanished") != 1 {
+				if events := g.newEvents(); strings.Count(events, "WorkloadVanished") != 1 {
 					t.Errorf("while its Workload cannot be made again: %q", events)
 				}
 				g.refuse = nil
@@ -416,7 +416,7 @@ func TestAnAdoptedJobIsLikeAnyOther(t *testing.T) {
 	if !adopted(w) || w.Spec.PodSets[0].Count != 3 || isSuspended(g.job()) {
 		t.Fatalf("adopted: %v with %d pods, suspended: %v; want 3 pods, running", adopted(w), w.Spec.PodSets[0].Count, isSuspended(g.job()))
 	}
-	if events := g.told(); !strings.Contains(events, "Adopted") {
+	if events := g.newEvents(); !strings.Contains(events, "Adopted") {
 		t.Errorf("no event says so: %s", events)
 	}
 	g.status(admitWith(3))

@@ -205,7 +205,7 @@ func TestStrangeRecords(t *testing.T) {
 
 	g = newRig(t, suspendedJob(func(j *batchv1.Job) { j.Annotations = map[string]string{StartedAnnotation: "no JSON"} }))
 	g.settle()
-	if events := g.told(); g.workload() == nil || WasStarted(g.job()) || !strings.Contains(events, StartedAnnotation) {
+	if events := g.newEvents(); g.workload() == nil || WasStarted(g.job()) || !strings.Contains(events, StartedAnnotation) {
 		t.Errorf("with a record that is none it does not queue: record %v, Workload %v, events %q", WasStarted(g.job()), g.workload(), events)
 	}
 
@@ -213,7 +213,7 @@ func TestStrangeRecords(t *testing.T) {
 		j.Labels, j.Annotations = nil, map[string]string{StartedAnnotation: "no JSON"}
 	}))
 	g.settle()
-	if g.writes > 0 || g.told() != "" {
+	if g.writes > 0 || g.newEvents() != "" {
 		t.Error("a Job of no queue is not left alone")
 	}
 

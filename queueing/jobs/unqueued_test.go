@@ -208,7 +208,7 @@ func TestAJobThatNamesNoQueue(t *testing.T) {
 	if why := g.workload().Annotations[workload.RefusedAnnotation]; !strings.Contains(why, "set its label "+QueueLabel) {
 		t.Errorf("it waits because of %q", why)
 	}
-	if !strings.Contains(g.told(), "names no queue") {
+	if !strings.Contains(g.newEvents(), "names no queue") {
 		t.Error("no event says so")
 	}
 	g.updateJob(func(j *batchv1.Job) { j.Spec.Suspend = new(false) })
@@ -424,7 +424,7 @@ func TestAPartOfWhatIsInNoQueue(t *testing.T) {
 	if w := g.workload(); w.Spec.QueueName != "main" || g.job().Annotations[AloneAnnotation] != "own" {
 		t.Errorf("queue %q, annotations %v", w.Spec.QueueName, g.job().Annotations)
 	}
-	if !strings.Contains(g.told(), "QueuesAlone JobSet own") {
+	if !strings.Contains(g.newEvents(), "QueuesAlone JobSet own") {
 		t.Error("no event says so")
 	}
 	writes := g.writes
@@ -455,7 +455,7 @@ func TestAPartOfAQueuedJob(t *testing.T) {
 				t.Errorf("%+v: its Workload is there: %v, suspended: %v", step, (len(g.names()) > 0), isSuspended(g.job()))
 			}
 		}
-		if told := g.told(); !strings.Contains(told, step.want+" Job queued") {
+		if told := g.newEvents(); !strings.Contains(told, step.want+" Job queued") {
 			t.Errorf("%+v: told %q", step, told)
 		}
 	}

@@ -30,7 +30,7 @@ const (
 	BudgetReached Kind = "budget.reached"
 )
 
-// Notification is what a receiver is told. Exactly one of Job and Budget is set.
+// Notification reports a change to a receiver. Exactly one of Job and Budget is set.
 type Notification struct {
 	// ID is the same each time the same change is reported, and differs between changes.
 	ID   string
@@ -121,7 +121,7 @@ func OfWorkload(before, now *kueue.Workload, since time.Time) (out []Notificatio
 		out = append(out, about(now, Evicted, c.LastTransitionTime.Time, job,
 			fmt.Sprintf("was evicted (%s): %s", c.Reason, c.Message)))
 	}
-	if c := became(before, now, kueue.WorkloadFinished, since); c != nil && c.Reason != kueue.WorkloadSliceReplaced {
+	if c := became(before, now, kueue.WorkloadFinished, since); c != nil && !workload.IsReplaced(now) {
 		job := jobOf(now, pods)
 		job.Outcome, job.Message = history.Finished, c.Message
 		summary := "has finished."

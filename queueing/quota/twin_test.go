@@ -64,11 +64,11 @@ func (w *twin) slack(fr FlavorResource) int64 {
 
 const big63 = 1 << 62
 
-// endless is the twin's value for Endless: an ordinary amount that is larger than all usage and lending here. told translates the
-// results.
+// endless is the twin's value for Endless: an ordinary amount that is larger than all usage and lending here. translated converts
+// the results.
 const endless = 1 << 40
 
-func told(v int64) int64 {
+func translated(v int64) int64 {
 	if v >= endless/2 {
 		return Unlimited
 	}
@@ -79,12 +79,12 @@ func told(v int64) int64 {
 func given(quotas map[FlavorResource]Quota) map[FlavorResource]Quota {
 	out := map[FlavorResource]Quota{}
 	for fr, q := range quotas {
-		o := Quota{Nominal: told(q.Nominal)}
+		o := Quota{Nominal: translated(q.Nominal)}
 		if q.Borrowing != nil {
-			o.Borrowing = new(told(*q.Borrowing))
+			o.Borrowing = new(translated(*q.Borrowing))
 		}
 		if q.Lending != nil {
-			o.Lending = new(told(*q.Lending))
+			o.Lending = new(translated(*q.Lending))
 		}
 		out[fr] = o
 	}
@@ -216,7 +216,7 @@ func (w *twin) share(more Amounts) (share *big.Rat, resource corev1.ResourceName
 	}
 	for fr := range all {
 		borrowed[fr.Resource] += max(0, w.usage(fr)+more[fr]-w.subtree(fr))
-		lendable[fr.Resource] = nodegroups.Plus(lendable[fr.Resource], told(w.parent.potential(fr)))
+		lendable[fr.Resource] = nodegroups.Plus(lendable[fr.Resource], translated(w.parent.potential(fr)))
 	}
 	for _, name := range []corev1.ResourceName{"cpu", "gpu"} {
 		switch {
@@ -315,11 +315,11 @@ func TestTreeAgreesWithItsTwin(t *testing.T) {
 		theirs, _ := other.share(nil)
 		got := at.node.ShareWith(more)
 		for what, pair := range map[string][2]any{
-			"subtree":   {at.node.Subtree(fr), told(at.subtree(fr))},
+			"subtree":   {at.node.Subtree(fr), translated(at.subtree(fr))},
 			"usage":     {at.node.Usage(fr), at.usage(fr)},
-			"unused":    {at.node.Unused(fr), told(max(0, at.kept(fr)-at.usage(fr)))},
-			"available": {at.node.Available(fr), told(at.available(fr))},
-			"potential": {at.node.Potential(fr), told(at.potential(fr))},
+			"unused":    {at.node.Unused(fr), translated(max(0, at.kept(fr)-at.usage(fr)))},
+			"available": {at.node.Available(fr), translated(at.available(fr))},
+			"potential": {at.node.Potential(fr), translated(at.potential(fr))},
 			"borrows":   {at.node.Borrows(fr, v), at.usage(fr)+v > at.subtree(fr)},
 			"distance":  {queue.node.BorrowingLevel(fr, v), queue.distance(fr, v)},
 			"within":    {queue.node.WithinReclaimable(fr, v), queue.within(fr, v)},

@@ -31,8 +31,8 @@ func (s *site) prebuilt(name string, like *batchv1.Job, change ...func(*kueue.Wo
 	return w
 }
 
-// told waits for an event of a Job.
-func (s *site) told(j *batchv1.Job, reason, words string) {
+// hasEvent waits for an event of a Job.
+func (s *site) hasEvent(j *batchv1.Job, reason, words string) {
 	s.Helper()
 	var notes []string
 	s.Eventually(fmt.Sprintf("Job %s is told %s", j.Name, reason), func() bool {
@@ -57,7 +57,7 @@ func TestPrebuiltWorkloads(t *testing.T) {
 	s := newSite(t)
 	s.plain(s.Name)
 	j := s.plainJob("train", 2, "1h", naming("mine"))
-	s.told(j, "WaitingForWorkload", "mine")
+	s.hasEvent(j, "WaitingForWorkload", "mine")
 	if !s.Get(j) || !*j.Spec.Suspend || s.Workload(j) != nil {
 		t.Fatalf("suspended: %v, Workload %v", *j.Spec.Suspend, s.Workload(j))
 	}
@@ -72,7 +72,7 @@ func TestPrebuiltWorkloads(t *testing.T) {
 	}
 
 	thief := s.plainJob("thief", 2, "1h", naming("mine"))
-	s.told(thief, "ForeignWorkload", "belongs to Job train")
+	s.hasEvent(thief, "ForeignWorkload", "belongs to Job train")
 	if !s.Get(thief) || !*thief.Spec.Suspend {
 		t.Error("two Jobs run by one Workload")
 	}
@@ -82,7 +82,7 @@ func TestPrebuiltWorkloads(t *testing.T) {
 	s.Create(small)
 	s.workloadIs(small, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 	big := s.plainJob("big", 2, "1h", naming("small"))
-	s.told(big, "OutOfSync", "they differ in spec.podSets[0].count")
+	s.hasEvent(big, "OutOfSync", "they differ in spec.podSets[0].count")
 	if c := s.workloadIs(small, kueue.WorkloadFinished, metav1.ConditionTrue); c.Reason != kueue.WorkloadFinishedReasonOutOfSync {
 		t.Errorf("finished as %s: %s", c.Reason, c.Message)
 	}

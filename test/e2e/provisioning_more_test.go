@@ -176,8 +176,8 @@ func pausedWhileAMachineIsLost(s *site) {
 	s.losesAMachine("1 pod of the gang could not be scheduled for", s.paused)
 }
 
-// losesAMachine runs a gang of two and removes one of its machines. The message of the eviction contains tells.
-func (s *site) losesAMachine(tells string, during func(func())) {
+// losesAMachine runs a gang of two and removes one of its machines. The message of the eviction contains why.
+func (s *site) losesAMachine(why string, during func(func())) {
 	s.Helper()
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: testbed.After(15 * time.Second)}}
@@ -202,7 +202,7 @@ func (s *site) losesAMachine(tells string, during func(func())) {
 		}
 		return evicted != nil
 	}, func() string { return fmt.Sprint(s.Workload(j)) })
-	if evicted.Status == metav1.ConditionTrue && !strings.Contains(evicted.Message, tells) {
+	if evicted.Status == metav1.ConditionTrue && !strings.Contains(evicted.Message, why) {
 		s.Errorf("it is evicted for %s: %s", evicted.Reason, evicted.Message)
 	}
 	consumed(2)

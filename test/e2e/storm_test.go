@@ -100,7 +100,7 @@ func TestInAStormEveryPromiseIsKept(t *testing.T) {
 	bounded := s.Watcher.Stats().Bounded
 	spells := (*stormLength + spell - 1) / spell
 	weather.Go(func() { over <- s.rage(ctx, gate) })
-	s.look("the storm is over", *stormLength+spells*lull+aftermath, func() bool {
+	s.await("the storm is over", *stormLength+spells*lull+aftermath, func() bool {
 		select {
 		case err := <-over:
 			if err != nil {
@@ -133,7 +133,7 @@ func TestInAStormEveryPromiseIsKept(t *testing.T) {
 		}
 	}
 	s.untilCalm()
-	s.look(fmt.Sprintf("no more objects than %v", objects), aftermath, func() bool {
+	s.await(fmt.Sprintf("no more objects than %v", objects), aftermath, func() bool {
 		for kind, n := range s.objects() {
 			if n > objects[kind] {
 				return false
@@ -141,7 +141,7 @@ func TestInAStormEveryPromiseIsKept(t *testing.T) {
 		}
 		return true
 	})
-	s.look(fmt.Sprintf("muster is as big as before, %v", size), aftermath, func() bool { return s.size().fits(size) })
+	s.await(fmt.Sprintf("muster is as big as before, %v", size), aftermath, func() bool { return s.size().fits(size) })
 	t.Logf("of %d: %v; muster was %v and is %v", s.came, s.done, size, s.size())
 }
 
@@ -308,8 +308,8 @@ func (s *storm) tidy() {
 	}
 }
 
-// look cleans up until the condition holds.
-func (s *storm) look(wish string, most time.Duration, holds func() bool) {
+// await cleans up until the condition holds.
+func (s *storm) await(wish string, most time.Duration, holds func() bool) {
 	s.Helper()
 	deadline := time.NewTimer(most)
 	defer deadline.Stop()
@@ -340,13 +340,13 @@ func (s *storm) look(wish string, most time.Duration, holds func() bool) {
 // untilCalm waits until all that came is done, and its machines are gone.
 func (s *storm) untilCalm() {
 	s.Helper()
-	s.look("all that came is done", aftermath, func() bool { return len(s.open) == 0 })
-	s.look("no machine is left", aftermath, func() bool { return len(s.Left(s.spot.Name))+len(s.Left(s.steady.Name)) == 0 })
-	s.look("no pod and no Workload is left", aftermath, func() bool {
+	s.await("all that came is done", aftermath, func() bool { return len(s.open) == 0 })
+	s.await("no machine is left", aftermath, func() bool { return len(s.Left(s.spot.Name))+len(s.Left(s.steady.Name)) == 0 })
+	s.await("no pod and no Workload is left", aftermath, func() bool {
 		objects := s.objects()
 		return objects["Pod"]+objects["Workload"] == 0
 	})
-	s.look("the node that is there anyway bears no mark", aftermath, func() bool { return len(s.marks()) == 0 })
+	s.await("the node that is there anyway bears no mark", aftermath, func() bool { return len(s.marks()) == 0 })
 }
 
 // marks are what Muster has left on the node that is there anyway.

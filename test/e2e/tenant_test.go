@@ -508,7 +508,7 @@ var jobActs = []act{
 		return t.make(t.newPlainJob("second", 2, "1h", naming(w.Name)))
 	}, then: func(t *tenant) {
 		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: "second"}}
-		t.told(j, "ForeignWorkload", "belongs to Job act")
+		t.hasEvent(j, "ForeignWorkload", "belongs to Job act")
 		if !t.Get(j) || !*j.Spec.Suspend {
 			t.Error("it runs")
 		}
@@ -523,7 +523,7 @@ var jobActs = []act{
 		}
 		t.workloadIs(w, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 		return t.make(j)
-	}, then: func(t *tenant) { t.told(t.theJob(), "OutOfSync", "containers"); staysSuspended(t) }},
+	}, then: func(t *tenant) { t.hasEvent(t.theJob(), "OutOfSync", "containers"); staysSuspended(t) }},
 	{name: "a job that runs by a workload names another one", does: func(t *tenant) error {
 		like, j := t.newPlainJob(t.job, 2, "1h"), t.newPlainJob(t.job, 2, "1h", naming("mine"))
 		if err := t.tried(like); err != nil { // with what the API server adds

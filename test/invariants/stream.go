@@ -21,8 +21,8 @@ import (
 const (
 	// retry is how soon a stream that lost its connection tries again.
 	retry = 100 * time.Millisecond
-	// look is how often a stream checks whether its kind exists.
-	look = time.Second
+	// checkEvery is how often a stream checks whether its kind exists.
+	checkEvery = time.Second
 	// patience is how long the first list may take.
 	patience = 30 * time.Second
 )
@@ -68,7 +68,7 @@ func (s *stream) run(ctx context.Context, out chan<- message, first func(error))
 			// The cluster does not have the kind, so it is not used.
 			s.send(ctx, message{back: true})
 			report(nil)
-			wait = look
+			wait = checkEvery
 		} else {
 			s.send(ctx, message{lost: true})
 			report(fmt.Errorf("watching %s: %w", s.resource, err))

@@ -71,7 +71,7 @@ func TestEveryKindIsQueued(t *testing.T) {
 		t.Run(s.kind, func(t *testing.T) {
 			t.Parallel()
 			testbed.NeedOperators(t, s.operator)
-			s.tell(&site{testbed.NewSite(t, shared)})
+			s.run(&site{testbed.NewSite(t, shared)})
 		})
 	}
 }
@@ -119,8 +119,8 @@ func (s *site) queue() {
 	s.Create(cpu, gpu, check, cq, lq)
 }
 
-// tell runs a sample from its creation to its end.
-func (x story) tell(s *site) {
+// run runs a sample from its creation to its end.
+func (x story) run(s *site) {
 	s.queue()
 	job := x.create(s)
 	state := func() string {

@@ -39,10 +39,10 @@ import (
 const (
 	// lasts is how long gangs are submitted.
 	lasts = 12 * time.Hour
-	// look is how often the instances of the clouds are listed: the metrics see the end of an instance up to this much later than the
+	// listEvery is how often the instances of the clouds are listed: the metrics see the end of an instance up to this much later than the
 	// bill does.
-	look = 15 * time.Second
-	gpu  = corev1.ResourceName("nvidia.com/gpu")
+	listEvery = 15 * time.Second
+	gpu       = corev1.ResourceName("nvidia.com/gpu")
 )
 
 // TestTheBillIsThatOfTheClouds lives through half a day of random gangs on simulated
@@ -56,7 +56,7 @@ func TestTheBillIsThatOfTheClouds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := tell(t, seed, lost, reclaimed)
 				for began := time.Now(); time.Since(began) < lasts || len(s.gangs) > 0; {
-					<-time.After(look)
+					<-time.After(listEvery)
 					s.hear()
 					s.reprice(time.Since(began))
 					if time.Since(began) < lasts && s.random.IntN(40) == 0 {
@@ -82,7 +82,7 @@ func TestTheExportIsTheBillToTheCent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := tell(t, 1)
 		for began := time.Now(); time.Since(began) < 2*lasts || len(s.gangs) > 0; {
-			<-time.After(look)
+			<-time.After(listEvery)
 			s.hear()
 			s.reprice(time.Since(began))
 			if time.Since(began) < 2*lasts && s.random.IntN(40) == 0 {
@@ -237,7 +237,7 @@ func (s *story) price(m market, perHour resource.Quantity) {
 // reprice applies the prices that have become valid since the last read.
 func (s *story) reprice(lived time.Duration) {
 	for _, p := range later {
-		if since := lived - p.From.Duration; since >= 0 && since < look {
+		if since := lived - p.From.Duration; since >= 0 && since < listEvery {
 			for _, m := range markets {
 				s.price(m, p.PerHour)
 			}

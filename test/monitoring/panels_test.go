@@ -56,7 +56,7 @@ func TestEveryPanelHasData(t *testing.T) {
 	defer cancel()
 	for ; ctx.Err() == nil; <-time.After(500 * time.Millisecond) {
 		left = without(t, api)
-		if problem := ask(api, `muster_spend_usd_per_hour{namespace=~"team.*"}`); problem != "" {
+		if problem := whyEmpty(api, `muster_spend_usd_per_hour{namespace=~"team.*"}`); problem != "" {
 			left = append(left, "what tenants spend by their namespaces: "+problem)
 		}
 		if len(left) == 0 {
@@ -89,7 +89,7 @@ func scrapes(t *testing.T) (out []string) {
 			Resources: []kueue.ResourceUsage{{Name: gpu, Total: resource.MustParse("32")}}}}
 		q.Quotas(cq)
 		for range 2 {
-			for since := time.Now(); time.Since(since) < 30*time.Minute; <-time.After(look) {
+			for since := time.Now(); time.Since(since) < 30*time.Minute; <-time.After(listEvery) {
 				s.hear()
 				if s.random.IntN(10) == 0 {
 					s.submit()
@@ -178,7 +178,7 @@ func without(t *testing.T, api string) (out []string) {
 	for name, panels := range dashboards(t) {
 		for _, p := range panels {
 			for _, target := range p.Targets {
-				if problem := ask(api, concrete.Replace(target.Expr)); problem != "" {
+				if problem := whyEmpty(api, concrete.Replace(target.Expr)); problem != "" {
 					out = append(out, fmt.Sprintf("%s %q: %s: %s", name, p.Title, target.Expr, problem))
 				}
 			}
@@ -188,8 +188,8 @@ func without(t *testing.T, api string) (out []string) {
 	return out
 }
 
-// ask returns why a query has no value; empty if it has one.
-func ask(api, expr string) string {
+// whyEmpty returns why a query has no value; empty if it has one.
+func whyEmpty(api, expr string) string {
 	answer, err := http.Get(api + "/api/v1/query?" + url.Values{"query": {expr}}.Encode())
 	if err != nil {
 		return err.Error()

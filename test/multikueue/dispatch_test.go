@@ -170,12 +170,12 @@ func (s *site) standing(j *batchv1.Job) string {
 func (s *site) wantLaunched(want ...int) {
 	s.Helper()
 	if got := spending.launched(s.Name); !slices.Equal(got, want) {
-		s.Errorf("the workers launched %d machines, want %d%s", got, want, s.told())
+		s.Errorf("the workers launched %d machines, want %d%s", got, want, s.statuses())
 	}
 }
 
-// told returns the statuses of the workers' objects of the site, with their times.
-func (s *site) told() (out string) {
+// statuses returns the statuses of the workers' objects of the site, with their times.
+func (s *site) statuses() (out string) {
 	for i, w := range s.workers {
 		var list eventsv1.EventList
 		w.List(&list)

@@ -119,7 +119,7 @@ func (k *contest) judge(c choices, gang bool) error {
 	if gang {
 		k.present = k.nodes[:len(k.nodes)-oneOf(c, 0, 1, len(k.nodes)/2)]
 	}
-	k.look()
+	k.update()
 	if refused, err := k.read(); refused || err != nil {
 		return err
 	}
@@ -210,8 +210,8 @@ func (k *contest) checkUnready(set int, r fit.Refusal) error {
 	return nil
 }
 
-// look updates the scheduler to the present world.
-func (k *contest) look() {
+// update updates the scheduler to the present world.
+func (k *contest) update() {
 	pods := slices.Clone(k.running)
 	for _, p := range k.placed {
 		pods = append(pods, p.pod)
@@ -220,7 +220,7 @@ func (k *contest) look() {
 		return slices.ContainsFunc(k.present, func(n *corev1.Node) bool { return n.Name == p.Spec.NodeName })
 	}
 	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !here(p) })
-	k.scheduler.look(k.present, pods)
+	k.scheduler.set(k.present, pods)
 }
 
 // spelling says how fit gets to see selectors of namespaces.
@@ -500,7 +500,7 @@ func (k *contest) join() {
 		}
 	}
 	k.meet("more nodes")
-	k.look()
+	k.update()
 }
 
 func (k *contest) put(i int, node string) error {
@@ -542,7 +542,7 @@ func (k *contest) count(i int, node string, n int) {
 			state.Remove(i, node)
 		}
 	}
-	k.look()
+	k.update()
 }
 
 func (k *contest) giveBack() {

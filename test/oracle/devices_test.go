@@ -279,7 +279,7 @@ func TestDevicesAreTheSchedulers(t *testing.T) {
 		w := newDeviceWorld(newSeeded(seed))
 		pods, claims := w.pods()
 		s := newScheduler(t, append(w.objects(), claims...)...)
-		s.look(w.nodes, nil)
+		s.set(w.nodes, nil)
 		s.hears(t, w, len(w.claims)+len(claims))
 		view := w.model().Snapshot(time.Unix(1e9, 0))
 		p, refusal := fit.NewPod("team", "set0", onANode, w.pod, view.Objects)

@@ -137,7 +137,7 @@ func (w *world) schedule(s *kubeScheduler, v planner.Verdict) error {
 				pod.Spec.NodeSelector = map[string]string{}
 			}
 			pod.Spec.NodeSelector[bookedKey] = team
-			s.look(nodes, running)
+			s.set(nodes, running)
 			a := s.try(pod)
 			if yes, _ := a.verdict(slot.node); !yes {
 				continue

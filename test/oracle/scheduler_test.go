@@ -45,8 +45,8 @@ func newScheduler(tb testing.TB, objects ...runtime.Object) *kubeScheduler {
 	return &kubeScheduler{ctx: ctx, profile: p, snapshot: p.SnapshotSharedLister().(*internalcache.Snapshot)}
 }
 
-// look sets the scheduler's nodes and the pods on them.
-func (s *kubeScheduler) look(nodes []*corev1.Node, pods []*corev1.Pod) {
+// set sets the scheduler's nodes and the pods on them.
+func (s *kubeScheduler) set(nodes []*corev1.Node, pods []*corev1.Pod) {
 	*s.snapshot = *internalcache.NewSnapshot(pods, nodes)
 }
 

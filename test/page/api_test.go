@@ -41,8 +41,8 @@ func started(t *testing.T, c page.Cluster) *page.Server {
 	return s
 }
 
-// asks requests a path, and returns the response.
-func asks(s *page.Server, path string) *http.Response {
+// get requests a path, and returns the response.
+func get(s *page.Server, path string) *http.Response {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w.Result()
@@ -81,7 +81,7 @@ func TestRowsAreChosenAndOrdered(t *testing.T) {
 				Total int
 				Rows  []struct{ Name string }
 			}
-			if err := json.NewDecoder(asks(s, "/api/queue/rows"+query).Body).Decode(&answer); err != nil {
+			if err := json.NewDecoder(get(s, "/api/queue/rows"+query).Body).Decode(&answer); err != nil {
 				t.Fatal(err)
 			}
 			got := []string{string(rune('0' + answer.Total))}
@@ -111,7 +111,7 @@ func TestJobsThatCanNeverStartAreCountedFirst(t *testing.T) {
 				Count int
 			}
 		}
-		if err := json.NewDecoder(asks(s, "/api/queue").Body).Decode(&summary); err != nil {
+		if err := json.NewDecoder(get(s, "/api/queue").Body).Decode(&summary); err != nil {
 			t.Fatal(err)
 		}
 		if first := summary.Reasons[0]; summary.Never != 3 || first.Words != view.CannotStart || first.Count != 3 {
@@ -120,7 +120,7 @@ func TestJobsThatCanNeverStartAreCountedFirst(t *testing.T) {
 		var answer struct {
 			Rows []struct{ Name, Words string }
 		}
-		if err := json.NewDecoder(asks(s, "/api/queue/rows?count=3").Body).Decode(&answer); err != nil {
+		if err := json.NewDecoder(get(s, "/api/queue/rows?count=3").Body).Decode(&answer); err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range answer.Rows {
@@ -142,7 +142,7 @@ func TestBadQuestionsAreAnsweredWithASentence(t *testing.T) {
 			"/api/explain?namespace=vision&workload=nobody": "404 Workload nobody in namespace vision no longer exists",
 			"/nowhere": "404 ",
 		} {
-			r := asks(s, path)
+			r := get(s, path)
 			if got := r.Status[:4] + text(t, r); !strings.HasPrefix(got, want) {
 				t.Errorf("%s: %s, want %s", path, got, want)
 			}
@@ -155,7 +155,7 @@ func TestWhatIsServedIsKeptAndGuarded(t *testing.T) {
 		s := started(t, newWorld(small()...))
 		for _, path := range []string{"/", "/queue", "/obtainability", "/cost", "/assets/main.js", "/assets/uplot/uPlot.esm.js",
 			"/healthz", "/api/queue"} {
-			r := asks(s, path)
+			r := get(s, path)
 			if r.StatusCode != http.StatusOK || !strings.HasPrefix(r.Header.Get("Content-Security-Policy"), "default-src 'self'; ") ||
 				r.Header.Get("X-Content-Type-Options") != "nosniff" {
 				t.Errorf("%s: %s with %v", path, r.Status, r.Header)
@@ -256,7 +256,7 @@ func TestEndedJobsAreListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(small()...)
 		s := started(t, w)
-		if got := text(t, asks(s, "/api/history")); !strings.Contains(got, `"total":0,"jobs":[],"queues":[]`) {
+		if got := text(t, get(s, "/api/history")); !strings.Contains(got, `"total":0,"jobs":[],"queues":[]`) {
 			t.Errorf("without a record it is %s", got)
 		}
 		record := history.NewRecord(history.WeekOf(time.Now()))
@@ -264,7 +264,7 @@ func TestEndedJobsAreListed(t *testing.T) {
 			Queue: "main", Created: time.Now(), Ended: time.Now()}}
 		w.add(kept(t, record))
 		<-time.After(time.Minute)
-		if got := text(t, asks(s, "/api/history")); !strings.Contains(got, `"name":"job/train","workload":"job-train","outcome":"Failed"`) ||
+		if got := text(t, get(s, "/api/history")); !strings.Contains(got, `"name":"job/train","workload":"job-train","outcome":"Failed"`) ||
 			!strings.Contains(got, `"name":"vision/main","jobs":1,"failed":1`) {
 			t.Errorf("it is %s", got)
 		}

@@ -60,7 +60,7 @@ const (
 	firstTagBackoff, longestTagBackoff = 250 * time.Millisecond, 4 * time.Second
 )
 
-// untilFound has a call about machines that were made a moment ago tried again until AWS knows them everywhere.
+// untilFound retries a call about new machines: for a short time after a launch, parts of AWS answer that they do not exist.
 func (c *Client) untilFound(o *ec2.Options) {
 	o.Retryer = newRetryer(c.config.Unpaced, func(o *retry.StandardOptions) {
 		o.MaxAttempts = TagTries

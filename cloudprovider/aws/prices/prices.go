@@ -99,8 +99,7 @@ func (t *Table) Refresh(ctx context.Context, kinds []string) {
 	}
 }
 
-// fetch asks for all prices that are due, unless that is under way. The channel is closed when it
-// is over.
+// fetch requests all prices that are due, unless a fetch is in progress. It returns a channel that is closed when the fetch ends.
 func (t *Table) fetch(ctx context.Context, kinds []string) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -82,7 +82,7 @@ func isLoose(method v1alpha1.GCPLaunchMethod, t *template.Template, mig *compute
 		t.CapacityType() != v1alpha1.Reserved
 }
 
-// Request notes whether a launch asks its managed instance group for what that does not do.
+// Request notes whether a launch requires a domain that its managed instance group does not guarantee.
 func (s *Policies) Request(req cloudprovider.LaunchRequest, t *template.Template, mig *computepb.InstanceGroupManager) {
 	if req.Together.Level == "" || !isLoose(req.Group.Spec.GCP.LaunchMethod, t, mig) {
 		return

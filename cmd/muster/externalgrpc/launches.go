@@ -38,8 +38,8 @@ type Scaler struct {
 	Clock     clock.WithTicker
 
 	machines *machines
-	// asked receives a value when a launch was recorded.
-	asked chan struct{}
+	// recorded receives a value when a launch was recorded.
+	recorded chan struct{}
 	// began is when this process started to watch.
 	began time.Time
 	// synced is closed once all clouds have listed their machines.
@@ -55,7 +55,7 @@ func NewScaler(kube client.Client, live client.Reader, providers map[v1alpha1.Pr
 	clock clock.WithTicker) *Scaler {
 	return &Scaler{
 		Client: kube, Live: live, Providers: providers, Clock: clock, machines: newMachines(),
-		asked: make(chan struct{}, 1), synced: make(chan struct{}), running: map[string]bool{},
+		recorded: make(chan struct{}, 1), synced: make(chan struct{}), running: map[string]bool{},
 	}
 }
 
@@ -88,7 +88,7 @@ func (s *Scaler) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.asked:
+		case <-s.recorded:
 		case <-s.Clock.After(listEvery):
 		}
 	}

@@ -59,7 +59,7 @@ func (ms *machines) take(group string, names []string) {
 
 // picture has the machines of a group.
 type picture struct {
-	// living machines have not ended, by name; taken are those that have been deleted, or are unwanted.
+	// living machines have not ended. taken has the names of deleted and unwanted machines.
 	living []cloudprovider.Machine
 	taken  map[string]bool
 	// holds are the reservations in the cloud that will make machines.

@@ -30,7 +30,7 @@ type record struct {
 //	 └─ missing ones deleted: given up ─ settled ┘
 type launch struct {
 	Number int `json:"number"`
-	// Count is the number of machines; for a refused launch, of those that were not made.
+	// Count is the number of requested machines. Once the launch is refused, it is the number of machines that were not made.
 	Count   int       `json:"count"`
 	Started time.Time `json:"started"`
 	// Refused is the cloud's refusal, if any.
@@ -128,8 +128,8 @@ func (l *launch) unwanted(machine string) bool {
 // token of the launch's call.
 func (l *launch) token(group *v1alpha1.NodeGroup) string { return state.Token(group.UID, l.Number) }
 
-// giveUp removes so many missing machines of a launch from the record; there are the names of those that were made. A launch in flight is
-// given up as a whole, since it is all or nothing for the cloud.
+// giveUp removes count missing machines of a launch from the record. there has the names of its machines that were made. A launch in
+// flight is given up as a whole, since it is all or nothing for the cloud.
 func (r *record) giveUp(number, count int, there []string, now time.Time) error {
 	l := r.find(number)
 	if l == nil {

@@ -206,7 +206,7 @@ func (s *server) NodeGroupIncreaseSize(ctx context.Context, req *protos.NodeGrou
 		return nil, err
 	}
 	select {
-	case s.asked <- struct{}{}:
+	case s.recorded <- struct{}{}:
 	default:
 	}
 	return &protos.NodeGroupIncreaseSizeResponse{}, nil

@@ -37,10 +37,10 @@ import (
 type sky struct {
 	mu       sync.Mutex
 	machines map[string]cloudprovider.Machine
-	// asked is the count of the first call of each token; calls are all calls, in order.
-	asked map[string]int
-	calls []string
-	taken []string
+	// counts is the count of the first call of each token; calls are all calls, in order.
+	counts map[string]int
+	calls  []string
+	taken  []string
 	// stock is the number of available machines.
 	stock int
 	// before and after are the errors of calls, before and after their effect.
@@ -51,7 +51,7 @@ type sky struct {
 }
 
 func newSky() *sky {
-	return &sky{machines: map[string]cloudprovider.Machine{}, asked: map[string]int{}, stock: 1000}
+	return &sky{machines: map[string]cloudprovider.Machine{}, counts: map[string]int{}, stock: 1000}
 }
 
 func (c *sky) Launch(_ context.Context, req cloudprovider.LaunchRequest) (out []cloudprovider.Machine, err error) {
@@ -61,11 +61,11 @@ func (c *sky) Launch(_ context.Context, req cloudprovider.LaunchRequest) (out []
 	if c.before != nil {
 		return nil, c.before
 	}
-	first, again := c.asked[req.Token]
+	first, again := c.counts[req.Token]
 	if again && first != req.Count {
 		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "IdempotentParameterMismatch"}
 	}
-	c.asked[req.Token] = req.Count
+	c.counts[req.Token] = req.Count
 	for i := range req.Count {
 		name := fmt.Sprintf("%s-%d", req.Token, i)
 		if _, there := c.machines[name]; !there && !again && c.stock > 0 {

@@ -71,8 +71,7 @@ func isGood(c *tls.Certificate, hosts []string, now time.Time) bool {
 		!slices.ContainsFunc(hosts, func(host string) bool { return c.Leaf.VerifyHostname(host) != nil })
 }
 
-// bundle adds a certificate in front of those that kube-apiserver trusts. It drops the expired ones, the oldest ones above the maximum,
-// and invalid data.
+// bundle puts a certificate before the trusted ones. It drops expired certificates, the oldest ones above the maximum, and invalid data.
 func bundle(trusted []byte, own *x509.Certificate, now time.Time) []byte {
 	var kept []*x509.Certificate
 	for block, rest := pem.Decode(trusted); block != nil; block, rest = pem.Decode(rest) {

@@ -32,8 +32,8 @@ type observer struct {
 	speed    int
 	resource corev1.ResourceName
 	jobs     []scenario.Submission
-	// told receives pods whose end has to be written. It has room for all, so that no watch ever waits for a write.
-	told chan telling
+	// ends receives the pods whose end has to be written. It has room for all pods, so that no watch waits for a write.
+	ends chan podEnd
 	// serving are Jobs of kinds that serve, once all of their pods run. It has room for all, too.
 	serving chan int
 	// allEnded is closed once all Jobs have.
@@ -82,20 +82,20 @@ const (
 // member is a pod that runs.
 type member struct {
 	namespace, name string
-	told            bool
+	sent            bool
 }
 
-// telling is a pod and its end.
-type telling struct {
+// podEnd is a pod and its end.
+type podEnd struct {
 	namespace, name string
 	until           time.Time
 }
 
-func (t telling) pod() *corev1.Pod {
+func (t podEnd) pod() *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: t.name}}
 }
 
-func (t telling) patch() (types.PatchType, []byte) {
+func (t podEnd) patch() (types.PatchType, []byte) {
 	return types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`,
 		kwokv1alpha1.RunsUntilAnnotation, t.until.UTC().Format("2006-01-02T15:04:05.000000Z07:00"))
 }
@@ -119,7 +119,7 @@ func newObserver(s *scenario.Scenario, jobs []scenario.Submission, speed int) *o
 		o.gangs, o.done = append(o.gangs, map[types.UID]*member{}), append(o.done, 0)
 	}
 	const spare = 10_000 // replacements of pods that are lost with their machines
-	o.told = make(chan telling, pods+spare)
+	o.ends = make(chan podEnd, pods+spare)
 	for _, n := range s.Nodes {
 		amount := n.Capacity[o.resource]
 		for _, name := range n.Names() {
@@ -239,7 +239,7 @@ func (o *observer) observePod(p *corev1.Pod, deleted bool, at time.Duration, now
 	case p.Status.Phase == corev1.PodRunning && pod.Running == report.Never:
 		pod.Running = at
 		o.gangs[job][p.UID] = &member{namespace: p.Namespace, name: p.Name}
-		o.tell(job, now)
+		o.sendEnds(job, now)
 		if shape := o.jobs[job].Shape; o.stays[job] == coming && shape.Serves() && o.runs(job, shape.AllPods()) {
 			o.stays[job] = there
 			o.serving <- job
@@ -268,16 +268,16 @@ func (o *observer) runs(job, pods int) bool {
 	return len(o.gangs[job]) > 0 && len(o.gangs[job])+o.done[job] >= pods
 }
 
-// tell sends the pods of a Job to told once all of them run.
-func (o *observer) tell(job int, now time.Time) {
+// sendEnds schedules the ends of a Job's pods once all of them run.
+func (o *observer) sendEnds(job int, now time.Time) {
 	j := o.jobs[job]
 	if !j.Shape.Together || !o.runs(job, j.Shape.AllPods()) {
 		return
 	}
 	for _, m := range o.gangs[job] {
-		if !m.told {
-			m.told = true
-			o.told <- telling{m.namespace, m.name, now.Add(j.Runs(o.speed))}
+		if !m.sent {
+			m.sent = true
+			o.ends <- podEnd{m.namespace, m.name, now.Add(j.Runs(o.speed))}
 		}
 	}
 }

@@ -95,8 +95,8 @@ func TestTheLifeOfAPod(t *testing.T) {
 func TestAGangIsToldOnceAllOfItRuns(t *testing.T) {
 	s := newStage(t, true)
 	told := func() (out []string) {
-		for len(s.told) > 0 {
-			n := <-s.told
+		for len(s.ends) > 0 {
+			n := <-s.ends
 			_, patch := n.patch()
 			out = append(out, n.pod().Name+" "+string(patch))
 		}
@@ -136,8 +136,8 @@ func TestAGangIsToldNothingWhileAPartOfItIsGone(t *testing.T) {
 	s.see(pod(0, "fixed-0", corev1.PodRunning))
 	s.miss(pod(0, "fixed-0", corev1.PodRunning))
 	s.see(pod(3, "fixed-0", corev1.PodRunning))
-	if len(s.told) > 0 {
-		t.Errorf("told while one runs alone: %v", <-s.told)
+	if len(s.ends) > 0 {
+		t.Errorf("told while one runs alone: %v", <-s.ends)
 	}
 }
 

@@ -308,7 +308,7 @@ func (r *run) play(parent context.Context, screen *screen, begun time.Time) erro
 	group, ctx := errgroup.WithContext(ctx)
 	var interrupted error
 	group.Go(func() error { return r.submit(ctx, begun) })
-	group.Go(func() error { return r.tell(ctx) })
+	group.Go(func() error { return r.writeEnds(ctx) })
 	group.Go(func() error { return r.serve(ctx) })
 	group.Go(func() error { return r.letGoWrong(ctx) })
 	group.Go(func() error {
@@ -440,15 +440,15 @@ func (r *run) serve(ctx context.Context) error {
 	}
 }
 
-// tell writes to the pods of Jobs that all run by now until when they do.
-func (r *run) tell(ctx context.Context) error {
+// writeEnds writes to the pods of Jobs that all run by now until when they do.
+func (r *run) writeEnds(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
 	for {
 		select {
 		case <-ctx.Done():
 			return group.Wait()
-		case t := <-r.observer.told:
+		case t := <-r.observer.ends:
 			group.Go(func() error {
 				// It may have been lost just now.
 				return insist(ctx, func() error { return client.IgnoreNotFound(r.kube.Patch(ctx, t.pod(), client.RawPatch(t.patch()))) })

@@ -10,16 +10,16 @@ import (
 
 // lines are the log messages of recorded steps. The reason of a waiting request is only in its condition.
 var lines = map[transaction.Action]string{
-	transaction.Fail:      "A request has failed",
-	transaction.Provision: "Capacity is booked",
-	transaction.Begin:     "An attempt begins",
-	transaction.Replace:   "Lost machines are launched again",
-	transaction.RollBack:  "An attempt is rolled back",
-	transaction.Repair:    "A booking is repaired",
-	transaction.Tell:      "Machines of a gang were lost",
-	transaction.Reopen:    "A booking is reopened for lost machines",
-	transaction.Consume:   "All pods of a gang have come",
-	transaction.Expire:    "A booking has ended",
+	transaction.Fail:       "A request has failed",
+	transaction.Provision:  "Capacity is booked",
+	transaction.Begin:      "An attempt begins",
+	transaction.Replace:    "Lost machines are launched again",
+	transaction.RollBack:   "An attempt is rolled back",
+	transaction.Repair:     "A booking is repaired",
+	transaction.ReportLoss: "Machines of a gang were lost",
+	transaction.Reopen:     "A booking is reopened for lost machines",
+	transaction.Consume:    "All pods of a gang have come",
+	transaction.Expire:     "A booking has ended",
 }
 
 // logStep logs a step.

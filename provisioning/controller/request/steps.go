@@ -115,7 +115,7 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 	case transaction.Repair:
 		repaired.Inc()
 		c.event(e, corev1.EventTypeWarning, "BookingRepaired", message)
-	case transaction.Tell, transaction.Reopen:
+	case transaction.ReportLoss, transaction.Reopen:
 		stage := stageBooked
 		if e.Status == transaction.Over {
 			stage = stageUsed

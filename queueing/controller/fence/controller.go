@@ -112,7 +112,7 @@ func (c *Controller) hear(ctx context.Context) error {
 			c.silences[by] = s
 		}
 		s.Hear(l.Annotations[dispatch.AnswerAnnotation])
-		question := s.Ask(now)
+		question := s.Question(now)
 		if question == "" {
 			continue
 		}
@@ -121,7 +121,7 @@ func (c *Controller) hear(ctx context.Context) error {
 			log.FromContext(ctx).WithName("fence").Error(err, "Cannot ask a manager", "origin", by.origin)
 			continue // without another question the manager counts as lost in time
 		}
-		s.Asked(now)
+		s.Written(now)
 	}
 	return nil
 }

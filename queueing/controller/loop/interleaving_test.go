@@ -198,13 +198,13 @@ type interleaving struct {
 	writes  []writes.Write
 	answers []writes.Done
 	trace   []string
-	// told counts the situations that must have occurred for the test to prove anything.
-	told map[string]int
+	// occurred counts the situations that must have occurred for the test to prove anything.
+	occurred map[string]int
 }
 
 func newInterleaving(seed uint64, told map[string]int) *interleaving {
 	s := &server{objects: map[types.UID]client.Object{}, log: map[types.UID][]change{}}
-	i := &interleaving{server: s, random: rand.New(rand.NewPCG(seed, 15)), now: start, told: told}
+	i := &interleaving{server: s, random: rand.New(rand.NewPCG(seed, 15)), now: start, occurred: told}
 	i.ended, i.again, i.missed = map[types.UID]int32{}, map[types.UID]int32{}, map[types.UID]int32{}
 	i.fault = func() (bool, error) { return true, nil }
 	i.config = i.settings()
@@ -394,7 +394,7 @@ func (i *interleaving) remove(w *kueue.Workload) {
 		return
 	}
 	w.DeletionTimestamp = new(metav1.NewTime(i.now.Truncate(time.Second)))
-	i.told["deletions in progress"]++
+	i.occurred["deletions in progress"]++
 	i.put(w)
 }
 
@@ -410,14 +410,14 @@ func (i *interleaving) pods(w *kueue.Workload) {
 	}
 	i.note("%d pods of %s are over, after %d", over, w.Name, before)
 	if over < before {
-		i.told["pods that run again"]++
+		i.occurred["pods that run again"]++
 		lost := i.again
 		if !i.stepped {
 			lost = i.missed
 		}
 		lost[w.UID] = max(lost[w.UID], before)
 	} else if over > before {
-		i.told["pods that end"]++
+		i.occurred["pods that end"]++
 	}
 	w.Status.ReclaimablePods = nil
 	if over > 0 {
@@ -430,7 +430,7 @@ func (i *interleaving) pods(w *kueue.Workload) {
 // stopped releases what an evicted Workload holds. The next attempt has all pods.
 func (i *interleaving) stopped(w *kueue.Workload) {
 	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil && c.Reason == lifecycle.ReasonQuotaReused {
-		i.told["stopped for quota that was in use again"]++
+		i.occurred["stopped for quota that was in use again"]++
 	}
 	w.Status = *workload.Released(w, i.now)
 	w.Status.ReclaimablePods = nil

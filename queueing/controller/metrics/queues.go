@@ -35,7 +35,7 @@ func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, f status.Figures) {
 	setPending(m.pending.queue, cq.Status.PendingWorkloads, f.Active, cq.Name)
 	m.over.queue.WithLabelValues(cq.Name).Set(float64(f.Finished))
 	m.skips.WithLabelValues(cq.Name).Set(float64(f.Skipped))
-	m.asks(cq.Name, f.Pending)
+	m.setRequested(cq.Name, f.Pending)
 	m.showUnadmitted(m.unadmitted.queue, where{clusterQueue: cq.Name}, f.Unadmitted, cq.Name)
 	m.stands(cq.Name, f.Cohorts)
 	m.reserving.queue.WithLabelValues(cq.Name).Set(float64(cq.Status.ReservingWorkloads))
@@ -55,8 +55,8 @@ func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, f status.Figures) {
 	}
 }
 
-// asks sets the total requests of the pending Workloads of a ClusterQueue, with or without a quota for them.
-func (m *Metrics) asks(queue string, pending nodegroups.Resources) {
+// setRequested sets the total requests of the pending Workloads of a ClusterQueue, with or without a quota for them.
+func (m *Metrics) setRequested(queue string, pending nodegroups.Resources) {
 	for name := range m.waitFor[queue] {
 		if _, ok := pending[name]; !ok {
 			m.asked.DeleteLabelValues(queue, string(name))

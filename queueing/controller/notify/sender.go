@@ -195,7 +195,7 @@ func (s *Sender) forget(now time.Time) {
 	}
 }
 
-// report records an Event on the Secret: its owner can mend it, and the administrators of the cluster need not know it.
+// report records an Event on the Secret, whose owner can fix it.
 func (s *Sender) report(secret *corev1.Secret, note string) {
 	if secret != nil {
 		s.Events.Eventf(secret, nil, corev1.EventTypeWarning, "NotificationFailed", "Notify", "%s", text.Clip(note, text.NoteLimit))

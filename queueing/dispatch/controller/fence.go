@@ -42,23 +42,23 @@ type fence struct {
 var errUnanswered = errors.New("no Muster there asks for the manager by it yet: it has to run with the same --namespace as here, and the " +
 	"fence holds only jobs that are given to the cluster from then on")
 
-// renew shows the worker that the manager runs, if the MultiKueueCluster sets a fence. asked is false if it sets none. err is why the
+// renew shows the worker that the manager runs, if the MultiKueueCluster sets a fence. fenced is false if it sets none. err is why the
 // fence does not hold.
-func (s *workers) renew(ctx context.Context, w *worker) (asked bool, err error) {
+func (s *workers) renew(ctx context.Context, w *worker) (fenced bool, err error) {
 	c := &kueue.MultiKueueCluster{}
 	if err := s.manager.Get(ctx, client.ObjectKey{Name: w.name}, c); err != nil {
 		return false, nil //nolint:nilerr // it has been deleted, or is checked again
 	}
 	after, err := dispatch.ParseFence(c.Annotations[dispatch.FenceAnnotation])
-	if asked = c.Annotations[dispatch.FenceAnnotation] != ""; asked && err == nil {
+	if fenced = c.Annotations[dispatch.FenceAnnotation] != ""; fenced && err == nil {
 		err = s.answer(ctx, w)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.fence.after = 0; asked && err == nil {
+	if w.fence.after = 0; fenced && err == nil {
 		w.fence.after = after
 	}
-	return asked, err
+	return fenced, err
 }
 
 // answer answers the newest question on the manager's Lease in the worker.

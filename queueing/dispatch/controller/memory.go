@@ -124,8 +124,8 @@ type shownJob struct {
 	of types.UID
 	// version of the remote job that the manager shows; empty for none.
 	version string
-	// looked is when the job in the manager was last read.
-	looked time.Time
+	// readAt is when the job in the manager was last read.
+	readAt time.Time
 }
 
 func (s *shown) get(f *following) shownJob {
@@ -149,15 +149,15 @@ func (s *shown) has(f *following, job client.Object) bool {
 
 // next is when the status may be copied again.
 func (s *shown) next(f *following) time.Time {
-	if j := s.get(f); !j.looked.IsZero() {
-		return j.looked.Add(showEvery)
+	if j := s.get(f); !j.readAt.IsZero() {
+		return j.readAt.Add(showEvery)
 	}
 	return time.Time{}
 }
 
 func (s *shown) looked(f *following, now time.Time) {
 	j := s.get(f)
-	j.looked = now
+	j.readAt = now
 	s.set(f, j)
 }
 

@@ -741,9 +741,9 @@ func (c *connection) requestsOf(ctx context.Context, w *kueue.Workload) (out []*
 	return out
 }
 
-// lacks returns what a Workload needs in the worker and does not find there. told reports whether an event or another connection reports
+// lacks returns an object that a Workload needs and the worker does not have. watched is set if an event or another connection will report
 // its arrival.
-func (s *workers) lacks(ctx context.Context, c *connection, w *kueue.Workload) (what string, told bool) {
+func (s *workers) lacks(ctx context.Context, c *connection, w *kueue.Workload) (what string, watched bool) {
 	queue, lq := client.ObjectKey{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}, &kueue.LocalQueue{}
 	if err := c.cache.Get(ctx, queue, lq); apierrors.IsNotFound(err) {
 		return fmt.Sprintf("LocalQueue %s", queue), true

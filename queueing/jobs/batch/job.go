@@ -133,7 +133,7 @@ func (Kind) Counts(o client.Object) []jobs.Counts {
 	if uncounted := job.Status.UncountedTerminatedPods; uncounted != nil {
 		created += int32(len(uncounted.Succeeded) + len(uncounted.Failed))
 	}
-	return []jobs.Counts{{Asked: maxParallel(job), Needed: needed(job), Left: podsLeft(job), Created: created}}
+	return []jobs.Counts{{Requested: maxParallel(job), Needed: needed(job), Left: podsLeft(job), Created: created}}
 }
 
 // CanScale implements jobs.Elastic.

@@ -91,7 +91,7 @@ func unfit(op *operator) (out []badCase) {
 		}
 	}
 	return append(out, badCase{name: "of no replicas", change: func(job map[string]any) { zero(job) }, steps: []step{
-		{"it is started, or it is told why not", nil, func(w *world) bool { return told(w, "Started: ") || told(w, "Refused: ") }}, goes}})
+		{"it is started, or it is told why not", nil, func(w *world) bool { return hasEvent(w, "Started: ") || hasEvent(w, "Refused: ") }}, goes}})
 }
 
 // refusals are those of the webhook of an operator.
@@ -107,7 +107,7 @@ func refusals(op *operator) []badCase {
 		}
 	}
 	isTold := func(reason string) func(*world) bool {
-		return func(w *world) bool { return told(w, reason+": ") && told(w, why) && pass(w, 30) }
+		return func(w *world) bool { return hasEvent(w, reason+": ") && hasEvent(w, why) && pass(w, 30) }
 	}
 	accepted := step{"it runs once that is accepted", func(w *world) { w.refuses, w.pool = nil, "b" }, allRun("b")}
 	return []badCase{
@@ -150,11 +150,11 @@ func moves(op *operator) []badCase {
 			change: func(job map[string]any) { op.hold(job, false) },
 			steps: []step{
 				{"it runs", nil, func(w *world) bool { return pass(w, 10) && len(w.running()) > 0 && w.workload() == nil }},
-				{"it is stopped, and told so", label("main"), func(w *world) bool { return told(w, "Stopped: Suspended: ") && w.workload() != nil }},
+				{"it is stopped, and told so", label("main"), func(w *world) bool { return hasEvent(w, "Stopped: Suspended: ") && w.workload() != nil }},
 				{"it runs by its queue", nil, allRun("a")}, goes}},
 		{name: "that leaves its queue while it waits", steps: []step{held,
 			{"it has no queue", label(""), func(w *world) bool { return w.workload() == nil && len(w.life.due) == 0 }},
-			{"it is told", nil, func(w *world) bool { return told(w, "LeftQueue: ") }},
+			{"it is told", nil, func(w *world) bool { return hasEvent(w, "LeftQueue: ") }},
 			{"it waits again", label("other"), func(w *world) bool { return w.workload() != nil }}, goes}},
 		{name: "that goes to another queue while it waits", steps: []step{held,
 			{"its Workload follows", label("other"), func(w *world) bool { return w.workload().Spec.QueueName == "other" }}, goes}},
@@ -214,16 +214,16 @@ var (
 	orphaned = step{"its owner is deleted, and nothing is left", func(w *world) { w.remove(user, pipeline) }, isGone}
 )
 
-// told reports whether an event has this message.
-func told(w *world, what string) bool {
-	return slices.ContainsFunc(w.told, func(e string) bool { return strings.Contains(e, what) })
+// hasEvent reports whether the message of an event contains what.
+func hasEvent(w *world, what string) bool {
+	return slices.ContainsFunc(w.events, func(e string) bool { return strings.Contains(e, what) })
 }
 
 // refusedFor is the step of a job that says why it is refused, to its user and to its queue.
 func refusedFor(why string) step {
 	return step{"it is refused: " + why, nil, func(w *world) bool {
 		own := w.workload()
-		return told(w, "Refused: The job cannot be queued as specified: ") && told(w, why) && own != nil &&
+		return hasEvent(w, "Refused: The job cannot be queued as specified: ") && hasEvent(w, why) && own != nil &&
 			strings.Contains(own.Annotations[workload.RefusedAnnotation], why)
 	}}
 }

@@ -117,17 +117,17 @@ func stories(endless bool) (out []story) {
 		}
 		return []step{ends(o), goes}
 	}
-	tell := func(name string, steps ...step) { out = append(out, story{name, steps}) }
-	tell("it runs and ends", append([]step{starts}, end(succeeds)...)...)
+	add := func(name string, steps ...step) { out = append(out, story{name, steps}) }
+	add("it runs and ends", append([]step{starts}, end(succeeds)...)...)
 	if !endless {
-		tell("it fails", append([]step{starts}, end(fails)...)...)
+		add("it fails", append([]step{starts}, end(fails)...)...)
 	}
-	tell("it is held, evicted, and runs elsewhere", append([]step{
+	add("it is held, evicted, and runs elsewhere", append([]step{
 		{"it waits", func(w *world) { w.pool = "" }, waits},
 		{"it runs", func(w *world) { w.pool = "a" }, allRun("a")}, evicted, again}, end(succeeds)...)...)
-	tell("it is evicted from half of its pods", append([]step{
+	add("it is evicted from half of its pods", append([]step{
 		{"it has pods", nil, func(w *world) bool { return len(w.running()) > 0 }}, evicted, again}, end(succeeds)...)...)
-	tell("the queues admit it again before it has stopped", append([]step{starts,
+	add("the queues admit it again before it has stopped", append([]step{starts,
 		{"it runs elsewhere", func(w *world) { w.evict("b") }, allRun("b")}}, end(succeeds)...)...)
 	return out
 }
@@ -279,7 +279,7 @@ func (w *world) report(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if len(w.wrong) > 0 {
 		t.Errorf("%s: %s\nThe last that was told:\n  %s", fmt.Sprintf(format, args...), strings.Join(w.wrong, "\n  "),
-			strings.Join(w.told[max(0, len(w.told)-5):], "\n  "))
+			strings.Join(w.events[max(0, len(w.events)-5):], "\n  "))
 	}
 }
 
@@ -307,8 +307,8 @@ func Run(t *testing.T, subject func(schema.GroupVersionKind) Subject) {
 				all = slices.Concat(all, first, others)
 			}
 			begin := func() *world { return newWorld(subject(op.key().GroupVersionKind), op) }
-			tell(t, all, begin)
-			tell(t, []story{readiness}, func() *world { return begin().reportingPods() })
+			playAll(t, all, begin)
+			playAll(t, []story{readiness}, func() *world { return begin().reportingPods() })
 			count(t, all, op.writes, begin)
 			if !t.Failed() && (!op.alike || !testing.Short()) {
 				for _, s := range toInterrupt {
@@ -319,8 +319,8 @@ func Run(t *testing.T, subject func(schema.GroupVersionKind) Subject) {
 	}
 }
 
-// tell runs all stories.
-func tell(t *testing.T, all []story, begin func() *world) {
+// playAll plays each story with each lag of the cache.
+func playAll(t *testing.T, all []story, begin func() *world) {
 	for _, s := range all {
 		for _, lag := range lags {
 			w := begin()

@@ -282,7 +282,7 @@ func RunGated(t *testing.T, s Subject) {
 	for i, g := range gangs() {
 		t.Run(g.kind, func(t *testing.T) {
 			begin := func() *world { return newWorld(s, gangs()[i]) }
-			tell(t, g.stories(), begin)
+			playAll(t, g.stories(), begin)
 			if !t.Failed() {
 				interrupt(t, longest(g.stories()), begin)
 			}

@@ -103,7 +103,7 @@ type world struct {
 	answered bool
 	writes   int
 	changes  int
-	told     []string
+	events   []string
 	// wrong is what breaks a promise.
 	wrong []string
 }
@@ -205,7 +205,7 @@ func (w *world) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...a
 	if reason == "WorkloadVanished" && w.workload() != nil {
 		w.fail("it is told that the Workload is gone, and it is there")
 	}
-	w.told = append(w.told, reason+": "+fmt.Sprintf(note, args...))
+	w.events = append(w.events, reason+": "+fmt.Sprintf(note, args...))
 }
 
 func (w *world) ask(before, after *unstructured.Unstructured) {

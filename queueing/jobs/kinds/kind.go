@@ -294,7 +294,7 @@ func requestedBy(spec *corev1.PodSpec) map[corev1.ResourceName]bool {
 func (k *Kind) Counts(o client.Object) (out []jobs.Counts) {
 	all, _ := k.find(o.(*unstructured.Unstructured).Object)
 	for _, f := range all {
-		out = append(out, jobs.Counts{Asked: f.count, Needed: f.count - f.final})
+		out = append(out, jobs.Counts{Requested: f.count, Needed: f.count - f.final})
 	}
 	return out
 }

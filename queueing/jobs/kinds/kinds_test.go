@@ -59,7 +59,7 @@ func said(k jobs.Kind, o *unstructured.Unstructured) string {
 			text += " with " + c.Name
 		}
 		if counted, ok := k.(jobs.Counted); ok {
-			if c := counted.Counts(o)[i]; c.Needed != c.Asked {
+			if c := counted.Counts(o)[i]; c.Needed != c.Requested {
 				text += fmt.Sprintf(" (%d needed)", c.Needed)
 			}
 		}

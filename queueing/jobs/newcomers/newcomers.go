@@ -49,7 +49,7 @@ func (n *Runnable) Start(ctx context.Context) error {
 		if err := n.begin(ctx, log, reported); err != nil {
 			return err
 		}
-		n.look(ctx, log)
+		n.reportServed(ctx, log)
 		if len(n.Waiting)+len(n.begun) == 0 {
 			return nil
 		}
@@ -81,8 +81,8 @@ func (n *Runnable) begin(ctx context.Context, log logr.Logger, reported map[stri
 	return failed
 }
 
-// look reports kinds that are not served any more, and those that are served again.
-func (n *Runnable) look(ctx context.Context, log logr.Logger) {
+// reportServed reports kinds that are not served any more, and those that are served again.
+func (n *Runnable) reportServed(ctx context.Context, log logr.Logger) {
 	for _, x := range n.begun {
 		kind := x.Kinds[0].GroupKind()
 		served, err := n.isServed(ctx, x.Kinds)

@@ -10,8 +10,8 @@ import (
 type waiting struct {
 	// silent is since when it waits without saying why; zero if it does not.
 	silent time.Time
-	// told: it has reported a reason since it became pending.
-	told bool
+	// explained: it has reported a reason since it became pending.
+	explained bool
 }
 
 func (c *Checker) noteWaiting(w *waiting, waits, explained bool, check Check) {
@@ -19,10 +19,10 @@ func (c *Checker) noteWaiting(w *waiting, waits, explained bool, check Check) {
 	case !waits:
 		*w = waiting{}
 	case explained:
-		if !w.told {
+		if !w.explained {
 			c.judged(check)
 		}
-		*w = waiting{told: true}
+		*w = waiting{explained: true}
 	case w.silent.IsZero():
 		w.silent = c.now
 	}
@@ -34,9 +34,9 @@ func (c *Checker) sweepWaiting() {
 		if w.silent.IsZero() || !c.overdue(w.silent, c.config.ExplainBound) {
 			return
 		}
-		if !w.told {
+		if !w.explained {
 			c.judged(check)
-			w.told = true
+			w.explained = true
 		}
 		c.accuse(key, Explained, object, format, w.silent.UTC().Format("15:04:05.000"), c.config.ExplainBound)
 	}

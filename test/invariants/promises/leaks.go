@@ -38,7 +38,7 @@ func (c *Checker) judgeLaunch(e Event, object string, uid types.UID, token, grou
 			group, token, fmt.Sprintf(format, args...))
 	}
 	if g := c.groups[group]; g != nil && g.foreign {
-		if asked := g.asked[token]; asked.count == 0 || asked.recorded >= e.Revision || len(c.made[key]) > asked.count {
+		if asked := g.launches[token]; asked.count == 0 || asked.recorded >= e.Revision || len(c.made[key]) > asked.count {
 			blame("a cluster-autoscaler has asked for %d machines under that token, in resourceVersion %d, and this is number %d", asked.count,
 				asked.recorded, len(c.made[key]))
 		}

@@ -36,9 +36,9 @@ type group struct {
 	idle time.Duration
 	// reserved machines are paid for in any case: their nodes may stay idle.
 	reserved bool
-	// foreign machines are scaled down by a cluster-autoscaler. asked are its launches on record, by their token.
-	foreign bool
-	asked   map[string]call
+	// foreign machines are scaled down by a cluster-autoscaler. launches are those on record, by their token.
+	foreign  bool
+	launches map[string]call
 	// changed is when what it says about idle machines last changed.
 	changed time.Time
 	// spare is since when it has more machines than the least that it keeps; zero
@@ -53,7 +53,7 @@ func (c *Checker) applyGroup(e Event, o *v1alpha1.NodeGroup) {
 	}
 	g := c.groups[o.Name]
 	if g == nil {
-		g = &group{changed: e.Time, asked: map[string]call{}}
+		g = &group{changed: e.Time, launches: map[string]call{}}
 		c.groups[o.Name] = g
 	}
 	idle := nodegroups.DefaultIdleTimeout
@@ -81,8 +81,8 @@ func (g *group) record(e Event, o *v1alpha1.NodeGroup) {
 	}
 	for _, l := range record.Open {
 		token := state.Token(o.UID, l.Number)
-		if _, known := g.asked[token]; !known {
-			g.asked[token] = call{count: l.Count, recorded: e.Revision}
+		if _, known := g.launches[token]; !known {
+			g.launches[token] = call{count: l.Count, recorded: e.Revision}
 		}
 	}
 }

@@ -87,8 +87,8 @@ func twin[T any](t *testing.T, in []byte, arguments ...string) (out []T) {
 	return out
 }
 
-// asked returns Kueue's answers for objects.
-func asked(t *testing.T, objects []map[string]any) []answer {
+// answersOf returns Kueue's answers for objects.
+func answersOf(t *testing.T, objects []map[string]any) []answer {
 	t.Helper()
 	var in bytes.Buffer
 	for _, o := range objects {
@@ -257,7 +257,7 @@ func said(resources corev1.ResourceList) string {
 func TestSamplesHaveKueuesPodSets(t *testing.T) {
 	samples, kube := twin[map[string]any](t, nil, "samples"), newReader(t)
 	table := "| kind | pod sets of Kueue's sample, the same in Muster | Muster counts beside |\n| --- | --- | --- |\n"
-	for i, theirs := range asked(t, samples) {
+	for i, theirs := range answersOf(t, samples) {
 		kind := kindOf(samples[i])
 		if theirs.Error != "" {
 			t.Errorf("%s: Kueue does not take its own sample: %s", kind, theirs.Error)
@@ -298,7 +298,7 @@ func TestTheHeadHasRoomForCleaningUp(t *testing.T) {
 			asks := func(a answer) corev1.ResourceList {
 				return resourcehelper.PodRequests(&corev1.Pod{Spec: a.PodSets[0].Template.Spec}, resourcehelper.PodResourcesOptions{})
 			}
-			theirs, mine := asks(asked(t, []map[string]any{o})[0]), asks(ours(t, kube, o, nil))
+			theirs, mine := asks(answersOf(t, []map[string]any{o})[0]), asks(ours(t, kube, o, nil))
 			// Kueue adds the sidecar that submits a job to what it has raised, though it ends before.
 			if mode := o["spec"].(map[string]any)["submissionMode"]; mode == "SidecarMode" {
 				continue
@@ -345,7 +345,7 @@ func TestRandomObjectsHaveKueuesPodSets(t *testing.T) {
 		vary(r, kindOf(objects[i]), objects[i])
 	}
 	differ := map[string]int{}
-	for i, theirs := range asked(t, objects) {
+	for i, theirs := range answersOf(t, objects) {
 		kind := kindOf(objects[i])
 		if theirs.Error != "" {
 			t.Fatalf("case %d: Kueue does not take the %s: %s", i, kind, theirs.Error)

@@ -162,7 +162,7 @@ func TestPublishedSamplesHaveThePodsOfTheirOperators(t *testing.T) {
 		if os.Getenv("MUSTER_PODSETS_TWIN_BIN") == "" || jobSet != nil || kindOf(object) == "Pod" {
 			continue
 		}
-		beside, diff := compare(kindOf(object), own, asked(t, []map[string]any{object})[0])
+		beside, diff := compare(kindOf(object), own, answersOf(t, []map[string]any{object})[0])
 		slices.Sort(beside)
 		if diff != "" || strings.Join(beside, ", ") != s.beside {
 			t.Errorf("%s: Muster counts %q beside, want %q; from Kueue it differs by (-ours +theirs):\n%s", s.of, beside, s.beside, diff)

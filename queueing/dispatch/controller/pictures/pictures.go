@@ -119,10 +119,10 @@ type Picture struct {
 	err     error
 	// kept: it holds room in the gallery.
 	kept bool
-	// told are the prospects since then, by the likeness of the job. Jobs of a queue are often alike. Without it, a picture that the
-	// gallery has no room for would be built for each of them.
-	told   map[likeness]*dispatch.Prospect
-	toldAt time.Time
+	// prospects are cached by the likeness of the job, since jobs of a queue are often alike. Otherwise a picture that does not fit the
+	// gallery would be built for each of them.
+	prospects   map[likeness]*dispatch.Prospect
+	prospectsAt time.Time
 	// given are jobs for which the worker was nominated, the oldest first.
 	given []given
 }
@@ -215,7 +215,7 @@ func (p *Picture) tidy() {
 func (p *Picture) Drop() {
 	p.mu.Lock()
 	now := p.Clock.Now()
-	fresh := p.isFresh(now) || !p.toldAt.IsZero() && p.isFreshSince(p.toldAt, now)
+	fresh := p.isFresh(now) || !p.prospectsAt.IsZero() && p.isFreshSince(p.prospectsAt, now)
 	p.mu.Unlock()
 	if !fresh {
 		p.forget()
@@ -229,7 +229,7 @@ func (p *Picture) forget() {
 	if p.kept {
 		p.Gallery.give()
 	}
-	p.kept, p.foresee, p.made, p.told, p.toldAt = false, nil, time.Time{}, nil, time.Time{}
+	p.kept, p.foresee, p.made, p.prospects, p.prospectsAt = false, nil, time.Time{}, nil, time.Time{}
 }
 
 // Get implements client.Reader.
@@ -312,14 +312,14 @@ func (p *Picture) Prospect(ctx context.Context, job *kueue.Workload, there bool)
 	defer p.mu.Unlock()
 	like, alike := likenessOf(job)
 	alike = alike && !there && !slices.ContainsFunc(p.given, func(g given) bool { return g.job.UID == job.UID })
-	if now := p.Clock.Now(); p.toldAt.IsZero() || !p.isFreshSince(p.toldAt, now) {
-		p.told, p.toldAt = map[likeness]*dispatch.Prospect{}, now
-	} else if out := p.told[like]; alike && out != nil {
+	if now := p.Clock.Now(); p.prospectsAt.IsZero() || !p.isFreshSince(p.prospectsAt, now) {
+		p.prospects, p.prospectsAt = map[likeness]*dispatch.Prospect{}, now
+	} else if out := p.prospects[like]; alike && out != nil {
 		return out
 	}
 	out := p.foretell(ctx, job)
 	if alike {
-		p.told[like] = out
+		p.prospects[like] = out
 	}
 	return out
 }
@@ -344,7 +344,7 @@ func (p *Picture) foretell(ctx context.Context, job *kueue.Workload) *dispatch.P
 func (p *Picture) Give(job *kueue.Workload) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.given, p.toldAt = append(p.given, given{job, p.Clock.Now()}), time.Time{}
+	p.given, p.prospectsAt = append(p.given, given{job, p.Clock.Now()}), time.Time{}
 }
 
 func (p *Picture) Take(job types.UID) {
@@ -352,6 +352,6 @@ func (p *Picture) Take(job types.UID) {
 	defer p.mu.Unlock()
 	before := len(p.given)
 	if p.given = slices.DeleteFunc(p.given, func(g given) bool { return g.job.UID == job }); len(p.given) < before {
-		p.toldAt = time.Time{}
+		p.prospectsAt = time.Time{}
 	}
 }
