@@ -125,6 +125,13 @@ func (c *Controller) Start(ctx context.Context) error {
 		case <-c.ended:
 		case <-again:
 		}
+		// One pass serves all causes.
+		for _, cause := range []<-chan struct{}{c.Changed, c.ended} {
+			select {
+			case <-cause:
+			default:
+			}
+		}
 	}
 }
 
