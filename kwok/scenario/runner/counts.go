@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -57,9 +58,10 @@ func newCounts() counts {
 // counting are the components that count what is read here.
 var counting = []string{cluster.APIServer, cluster.Scheduler, cluster.ControllerManager, cluster.Muster}
 
-// count reads the metrics of the existing components.
-func count(ctx context.Context, c *cluster.Cluster) (counts, error) {
+// count reads the metrics of the existing components. What does not answer has its last counts, and an error.
+func count(ctx context.Context, c *cluster.Cluster, last counts) (counts, error) {
 	out := newCounts()
+	var silent error
 	// kube-scheduler and kube-controller-manager accept the administrator's certificate as kube-apiserver does.
 	caller, err := rest.HTTPClientFor(c.RESTConfig())
 	if err != nil {
@@ -79,14 +81,17 @@ func count(ctx context.Context, c *cluster.Cluster) (counts, error) {
 		if name == cluster.Muster {
 			address = c.MusterMetrics()
 		}
+		one := newCounts()
 		err = read(ctx, caller, address, func(series string, labels map[string]string, value float64) {
-			out.take(name, series, labels, int64(value))
+			one.take(name, series, labels, int64(value))
 		})
 		if err != nil {
-			return out, fmt.Errorf("reading the metrics of %s: %w", name, err)
+			silent = errors.Join(silent, fmt.Errorf("reading the metrics of %s: %w", name, err))
+			one = last.of(name)
 		}
+		out.add(one)
 	}
-	return out, nil
+	return out, silent
 }
 
 // writeVerbs in kube-apiserver's metrics.
@@ -103,7 +108,8 @@ func (c counts) take(component, series string, labels map[string]string, value i
 			c.latency[labels["le"]] += value
 		}
 	case "rest_client_requests_total":
-		if component != cluster.APIServer && component != cluster.Muster && labels["method"] != http.MethodGet {
+		// Those without a status have met no kube-apiserver.
+		if component != cluster.APIServer && component != cluster.Muster && labels["method"] != http.MethodGet && labels["code"] != "<error>" {
 			c.writes[component] += value
 		}
 	case "muster_api_writes_total":
@@ -126,6 +132,21 @@ func (c counts) add(more counts) {
 			sum.to[k] += n
 		}
 	}
+}
+
+// of is what a component counts.
+func (c counts) of(component string) counts {
+	out := newCounts()
+	if n, ok := c.writes[component]; ok {
+		out.writes[component] = n
+	}
+	switch component {
+	case cluster.APIServer:
+		out.latency = maps.Clone(c.latency)
+	case cluster.Scheduler:
+		out.attempts = maps.Clone(c.attempts)
+	}
+	return out
 }
 
 // forget has a component counted from zero on.

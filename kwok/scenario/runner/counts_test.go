@@ -28,6 +28,7 @@ rest_client_requests_total{code="201",method="POST"} 8888
 process_cpu_seconds_total 12
 `,
 	cluster.Scheduler: `rest_client_requests_total{code="201",host="127.0.0.1:1",method="POST"} 30
+rest_client_requests_total{code="<error>",host="127.0.0.1:1",method="POST"} 7
 rest_client_requests_total{code="200",host="127.0.0.1:1",method="GET"} 500
 scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 25
 scheduler_schedule_attempts_total{profile="default-scheduler",result="unschedulable"} 3
@@ -77,6 +78,21 @@ func TestARestartedProgramCountsFromZero(t *testing.T) {
 	total.add(counted(160, 3, 2).minus(last))
 	if diff := cmp.Diff(counted(60, 13, 6), total, cmp.AllowUnexported(counts{})); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)
+	}
+}
+
+func TestAComponentThatDoesNotAnswerLosesNoCounts(t *testing.T) {
+	last := newCounts()
+	last.writes = map[string]int64{cluster.APIServer: 100, cluster.Scheduler: 10}
+	last.latency, last.attempts = map[string]int64{"1": 100}, map[string]int64{"scheduled": 5}
+	for name, want := range map[string]counts{
+		cluster.APIServer:         {writes: map[string]int64{cluster.APIServer: 100}, latency: last.latency, attempts: map[string]int64{}},
+		cluster.Scheduler:         {writes: map[string]int64{cluster.Scheduler: 10}, latency: map[string]int64{}, attempts: last.attempts},
+		cluster.ControllerManager: newCounts(),
+	} {
+		if diff := cmp.Diff(want, last.of(name), cmp.AllowUnexported(counts{})); diff != "" {
+			t.Errorf("counts of %s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

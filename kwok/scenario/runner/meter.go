@@ -14,23 +14,19 @@ type meter struct {
 }
 
 func newMeter(ctx context.Context, c *cluster.Cluster) (*meter, error) {
-	last, err := count(ctx, c)
+	last, err := count(ctx, c, newCounts())
 	return &meter{cluster: c, last: last, total: newCounts()}, err
 }
 
-// read adds what was counted since.
+// read adds what was counted since by the components that answer.
 func (m *meter) read(ctx context.Context) error {
-	now, err := count(ctx, m.cluster)
-	if err != nil {
-		return err
-	}
+	now, err := count(ctx, m.cluster, m.last)
 	m.total.add(now.minus(m.last))
 	m.last = now
-	return nil
+	return err
 }
 
-// dies reads before a component begins to count from zero. Where another is away at
-// that time, what this one has counted since the last time is lost.
+// dies reads before a component begins to count from zero.
 func (m *meter) dies(ctx context.Context, component string) {
 	_ = m.read(ctx)
 	m.last.forget(component)
