@@ -27,6 +27,9 @@ type cluster struct {
 	client.Client
 	world *cloudsim.World
 
+	// writing is held from a write until the checker has it, so that the checker sees all writes in their order.
+	writing sync.Mutex
+
 	mu    sync.Mutex
 	model *model.Model
 	// checker sees every write.
@@ -44,7 +47,12 @@ func newCluster(world *cloudsim.World) (*cluster, error) {
 		}
 	}
 	// The whole object is read back: what a caller passes may be a part of it.
-	tell := func(ctx context.Context, r client.Reader, o client.Object) error {
+	write := func(ctx context.Context, r client.Reader, o client.Object, do func() error) error {
+		c.writing.Lock()
+		defer c.writing.Unlock()
+		if err := do(); err != nil {
+			return err
+		}
 		live := o.DeepCopyObject().(client.Object)
 		err := r.Get(ctx, client.ObjectKeyFromObject(o), live)
 		c.mu.Lock()
@@ -69,35 +77,20 @@ func newCluster(world *cloudsim.World) (*cluster, error) {
 				o.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", c.made)))
 				c.mu.Unlock()
 				o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
-				if err := k.Create(ctx, o, opts...); err != nil {
-					return err
-				}
-				return tell(ctx, k, o)
+				return write(ctx, k, o, func() error { return k.Create(ctx, o, opts...) })
 			},
 			Delete: func(ctx context.Context, k client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-				if err := k.Delete(ctx, o, opts...); err != nil {
-					return err
-				}
-				return tell(ctx, k, o)
+				return write(ctx, k, o, func() error { return k.Delete(ctx, o, opts...) })
 			},
 			Update: func(ctx context.Context, k client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-				if err := k.Update(ctx, o, opts...); err != nil {
-					return err
-				}
-				return tell(ctx, k, o)
+				return write(ctx, k, o, func() error { return k.Update(ctx, o, opts...) })
 			},
 			Patch: func(ctx context.Context, k client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-				if err := k.Patch(ctx, o, p, opts...); err != nil {
-					return err
-				}
-				return tell(ctx, k, o)
+				return write(ctx, k, o, func() error { return k.Patch(ctx, o, p, opts...) })
 			},
 			SubResourcePatch: func(ctx context.Context, k client.Client, sub string, o client.Object, p client.Patch,
 				opts ...client.SubResourcePatchOption) error {
-				if err := k.SubResource(sub).Patch(ctx, o, p, opts...); err != nil {
-					return err
-				}
-				return tell(ctx, k, o)
+				return write(ctx, k, o, func() error { return k.SubResource(sub).Patch(ctx, o, p, opts...) })
 			},
 		}).Build()
 	return c, nil
