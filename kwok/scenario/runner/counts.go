@@ -58,15 +58,15 @@ func newCounts() counts {
 // counting are the components that count what is read here.
 var counting = []string{cluster.APIServer, cluster.Scheduler, cluster.ControllerManager, cluster.Muster}
 
-// count reads the metrics of the existing components. What does not answer has its last counts, and an error.
-func count(ctx context.Context, c *cluster.Cluster, last counts) (counts, error) {
-	out := newCounts()
-	var silent error
+// count reads the metrics of the existing components. The result has those that answer, by name; the error is about the others.
+func count(ctx context.Context, c *cluster.Cluster) (map[string]counts, error) {
 	// kube-scheduler and kube-controller-manager accept the administrator's certificate as kube-apiserver does.
 	caller, err := rest.HTTPClientFor(c.RESTConfig())
 	if err != nil {
-		return out, err
+		return nil, err
 	}
+	out := map[string]counts{}
+	var failed []error
 	for _, component := range c.State().Components {
 		name := component.Name
 		if !slices.Contains(counting, name) {
@@ -74,7 +74,8 @@ func count(ctx context.Context, c *cluster.Cluster, last counts) (counts, error)
 		}
 		at, err := url.Parse(component.Probe.URL)
 		if err != nil {
-			return out, fmt.Errorf("finding %s: %w", name, err)
+			failed = append(failed, fmt.Errorf("finding %s: %w", name, err))
+			continue
 		}
 		at.Path, at.RawQuery = "/metrics", ""
 		address := at.String()
@@ -82,16 +83,15 @@ func count(ctx context.Context, c *cluster.Cluster, last counts) (counts, error)
 			address = c.MusterMetrics()
 		}
 		one := newCounts()
-		err = read(ctx, caller, address, func(series string, labels map[string]string, value float64) {
+		if err := read(ctx, caller, address, func(series string, labels map[string]string, value float64) {
 			one.take(name, series, labels, int64(value))
-		})
-		if err != nil {
-			silent = errors.Join(silent, fmt.Errorf("reading the metrics of %s: %w", name, err))
-			one = last.of(name)
+		}); err != nil {
+			failed = append(failed, fmt.Errorf("reading the metrics of %s: %w", name, err))
+			continue
 		}
-		out.add(one)
+		out[name] = one
 	}
-	return out, silent
+	return out, errors.Join(failed...)
 }
 
 // writeVerbs in kube-apiserver's metrics.
@@ -131,32 +131,6 @@ func (c counts) add(more counts) {
 		for k, n := range sum.from {
 			sum.to[k] += n
 		}
-	}
-}
-
-// of is what a component counts.
-func (c counts) of(component string) counts {
-	out := newCounts()
-	if n, ok := c.writes[component]; ok {
-		out.writes[component] = n
-	}
-	switch component {
-	case cluster.APIServer:
-		out.latency = maps.Clone(c.latency)
-	case cluster.Scheduler:
-		out.attempts = maps.Clone(c.attempts)
-	}
-	return out
-}
-
-// forget has a component counted from zero on.
-func (c counts) forget(component string) {
-	delete(c.writes, component)
-	switch component {
-	case cluster.APIServer:
-		clear(c.latency)
-	case cluster.Scheduler:
-		clear(c.attempts)
 	}
 }
 

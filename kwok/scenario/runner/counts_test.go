@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -65,33 +66,49 @@ func TestWhatIsCounted(t *testing.T) {
 	}
 }
 
-func TestARestartedProgramCountsFromZero(t *testing.T) {
-	counted := func(apiserver, scheduler, scheduled int64) counts {
-		c := newCounts()
-		c.writes[cluster.APIServer], c.writes[cluster.Scheduler], c.attempts["scheduled"] = apiserver, scheduler, scheduled
-		return c
-	}
-	last, total := counted(100, 10, 5), newCounts()
-	total.add(counted(150, 20, 9).minus(last))
-	last = counted(150, 20, 9)
-	last.forget(cluster.Scheduler) // kube-scheduler dies here
-	total.add(counted(160, 3, 2).minus(last))
-	if diff := cmp.Diff(counted(60, 13, 6), total, cmp.AllowUnexported(counts{})); diff != "" {
-		t.Errorf("counted (-want +got):\n%s", diff)
-	}
+// apiServerCounts and schedulerCounts are what the metrics of these components may say.
+func apiServerCounts(writes int64) counts {
+	c := newCounts()
+	c.writes[cluster.APIServer], c.latency["1"] = writes, writes
+	return c
 }
 
-func TestAComponentThatDoesNotAnswerLosesNoCounts(t *testing.T) {
-	last := newCounts()
-	last.writes = map[string]int64{cluster.APIServer: 100, cluster.Scheduler: 10}
-	last.latency, last.attempts = map[string]int64{"1": 100}, map[string]int64{"scheduled": 5}
-	for name, want := range map[string]counts{
-		cluster.APIServer:         {writes: map[string]int64{cluster.APIServer: 100}, latency: last.latency, attempts: map[string]int64{}},
-		cluster.Scheduler:         {writes: map[string]int64{cluster.Scheduler: 10}, latency: map[string]int64{}, attempts: last.attempts},
-		cluster.ControllerManager: newCounts(),
+func schedulerCounts(writes, scheduled int64) counts {
+	c := newCounts()
+	c.writes[cluster.Scheduler], c.attempts["scheduled"] = writes, scheduled
+	return c
+}
+
+func TestAMeterAddsUpWhatComponentsCount(t *testing.T) {
+	start := map[string]counts{cluster.APIServer: apiServerCounts(100), cluster.Scheduler: schedulerCounts(10, 5)}
+	both := func(apiserver, scheduler, scheduled int64) map[string]counts {
+		return map[string]counts{cluster.APIServer: apiServerCounts(apiserver), cluster.Scheduler: schedulerCounts(scheduler, scheduled)}
+	}
+	for name, tc := range map[string]struct {
+		reads func(*meter)
+		want  [3]int64 // writes to kube-apiserver, writes by kube-scheduler, scheduled pods
+	}{
+		"a program that restarts counts from zero": {reads: func(m *meter) {
+			m.add(both(150, 20, 9))
+			delete(m.last, cluster.Scheduler) // kube-scheduler dies here
+			m.add(both(160, 3, 2))
+		}, want: [3]int64{60, 13, 6}},
+		"nothing is lost of one that does not answer": {reads: func(m *meter) {
+			m.add(map[string]counts{cluster.APIServer: apiServerCounts(150)})
+			m.add(both(160, 23, 11))
+		}, want: [3]int64{60, 13, 6}},
+		"nor of the others, when kube-apiserver dies meanwhile": {reads: func(m *meter) {
+			m.add(map[string]counts{cluster.APIServer: apiServerCounts(150)})
+			delete(m.last, cluster.APIServer)
+			m.add(both(10, 23, 11))
+		}, want: [3]int64{60, 13, 6}},
+		"nothing is added where none answers": {reads: func(m *meter) { m.add(nil) }},
 	} {
-		if diff := cmp.Diff(want, last.of(name), cmp.AllowUnexported(counts{})); diff != "" {
-			t.Errorf("counts of %s (-want +got):\n%s", name, diff)
+		m := &meter{last: maps.Clone(start), total: newCounts()}
+		tc.reads(m)
+		got := [3]int64{m.total.writes[cluster.APIServer], m.total.writes[cluster.Scheduler], m.total.attempts["scheduled"]}
+		if got != tc.want || m.total.latency["1"] != tc.want[0] {
+			t.Errorf("%s: counted %v with latencies %v, want %v", name, got, m.total.latency, tc.want)
 		}
 	}
 }

@@ -9,27 +9,34 @@ import (
 // meter adds up what components count of themselves, over their deaths.
 type meter struct {
 	cluster *cluster.Cluster
-	last    counts
-	total   counts
+	// last is what each component had counted when it last answered. One without an entry counts from zero.
+	last  map[string]counts
+	total counts
 }
 
 func newMeter(ctx context.Context, c *cluster.Cluster) (*meter, error) {
-	last, err := count(ctx, c, newCounts())
+	last, err := count(ctx, c)
 	return &meter{cluster: c, last: last, total: newCounts()}, err
 }
 
 // read adds what was counted since by the components that answer.
 func (m *meter) read(ctx context.Context) error {
-	now, err := count(ctx, m.cluster, m.last)
-	m.total.add(now.minus(m.last))
-	m.last = now
+	now, err := count(ctx, m.cluster)
+	m.add(now)
 	return err
+}
+
+func (m *meter) add(now map[string]counts) {
+	for name, c := range now {
+		m.total.add(c.minus(m.last[name]))
+		m.last[name] = c
+	}
 }
 
 // dies reads before a component begins to count from zero.
 func (m *meter) dies(ctx context.Context, component string) {
 	_ = m.read(ctx)
-	m.last.forget(component)
+	delete(m.last, component)
 }
 
 // close reads for the last time, once all are there that a fault may have come to.
