@@ -27,9 +27,7 @@ type cluster struct {
 	client.Client
 	world *cloudsim.World
 
-	// writing is held from a write until the checker has it, so that the checker sees all writes in their order.
-	writing sync.Mutex
-
+	// mu is held from a write until the checker has it, so that the checker sees all writes in their order.
 	mu    sync.Mutex
 	model *model.Model
 	// checker sees every write.
@@ -48,15 +46,13 @@ func newCluster(world *cloudsim.World) (*cluster, error) {
 	}
 	// The whole object is read back: what a caller passes may be a part of it.
 	write := func(ctx context.Context, r client.Reader, o client.Object, do func() error) error {
-		c.writing.Lock()
-		defer c.writing.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		if err := do(); err != nil {
 			return err
 		}
 		live := o.DeepCopyObject().(client.Object)
 		err := r.Get(ctx, client.ObjectKeyFromObject(o), live)
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		c.writes++
 		if apierrors.IsNotFound(err) {
 			c.model.Delete(o)
@@ -72,12 +68,12 @@ func newCluster(world *cloudsim.World) (*cluster, error) {
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, k client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-				c.mu.Lock()
-				c.made++
-				o.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", c.made)))
-				c.mu.Unlock()
-				o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
-				return write(ctx, k, o, func() error { return k.Create(ctx, o, opts...) })
+				return write(ctx, k, o, func() error {
+					c.made++
+					o.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", c.made)))
+					o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
+					return k.Create(ctx, o, opts...)
+				})
 			},
 			Delete: func(ctx context.Context, k client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 				return write(ctx, k, o, func() error { return k.Delete(ctx, o, opts...) })
