@@ -101,17 +101,17 @@ func newWork(jobs []Submission, capacity corev1.ResourceList) *work {
 		w.capacity = append(w.capacity, amount(capacity[r], r))
 	}
 	for i, j := range jobs {
-		asks := make([]int64, len(w.resources))
+		requests := make([]int64, len(w.resources))
 		isOffered := true
 		for _, p := range j.Shape.podSets() {
 			for r, q := range p.requests {
 				k, ok := slices.BinarySearch(w.resources, r)
 				if isOffered = isOffered && ok; ok {
-					asks[k] += amount(q, r) * int64(p.pods)
+					requests[k] += amount(q, r) * int64(p.pods)
 				}
 			}
 		}
-		w.requests = append(w.requests, asks)
+		w.requests = append(w.requests, requests)
 		if isOffered && w.fits(i, w.capacity) {
 			w.possible = append(w.possible, i)
 		}

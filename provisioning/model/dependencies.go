@@ -193,7 +193,7 @@ func (m *Model) refresh(r ref, when span) effect {
 	case machineView:
 		return m.ledger.refresh(r.machine(), when, m.budgets.Any())
 	case groupsView:
-		return m.groups.refreshList(m.machines.alive, m.machines.unattributed, m.ledger.refreshAsked())
+		return m.groups.refreshList(m.machines.alive, m.machines.unattributed, m.ledger.refreshRequested())
 	case budgetListView:
 		m.budgets.Set(m.policies.sorted(), m.policies.labels())
 		return changed

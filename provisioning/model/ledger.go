@@ -170,8 +170,8 @@ func (l *ledger) has(namespace string) (out transaction.Holdings) {
 	return out
 }
 
-// refreshAsked counts by group the machines that attempts in flight have requested and that have not been seen yet.
-func (l *ledger) refreshAsked() (promised map[string]int) {
+// refreshRequested counts by group the machines that attempts in flight have requested and that have not been seen yet.
+func (l *ledger) refreshRequested() (promised map[string]int) {
 	promised = map[string]int{}
 	clear(l.requested)
 	for uid := range l.requests.phases[launching] {

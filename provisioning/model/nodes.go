@@ -255,11 +255,11 @@ func (ns *nodes) judgeLabels() {
 	}
 	ns.judged = max(1, ns.set.Len())
 	keys := slices.DeleteFunc(slices.Collect(maps.Keys(ns.labels)), ns.set.Scatters)
-	if told := nodeset.New(keys...); !slices.Equal(told.Keys(), ns.set.Keys()) {
+	if again := nodeset.New(keys...); !slices.Equal(again.Keys(), ns.set.Keys()) {
 		for n := range ns.set.All() {
-			told.Set(n)
+			again.Set(n)
 		}
-		ns.set = told
+		ns.set = again
 	}
 }
 

@@ -120,7 +120,7 @@ const (
 	TakeBack
 	// Repair a booking that is short: book other nodes for it.
 	Repair
-	// ReportLoss reports lost nodes or stranded pods to the user.
+	// ReportLoss reports lost nodes, or pods that could not be scheduled or started, to the user.
 	ReportLoss
 	// Reopen the booking of a gang that runs for pods whose machines were lost: record the intent.
 	Reopen

@@ -202,9 +202,9 @@ type interleaving struct {
 	occurred map[string]int
 }
 
-func newInterleaving(seed uint64, told map[string]int) *interleaving {
+func newInterleaving(seed uint64, occurred map[string]int) *interleaving {
 	s := &server{objects: map[types.UID]client.Object{}, log: map[types.UID][]change{}}
-	i := &interleaving{server: s, random: rand.New(rand.NewPCG(seed, 15)), now: start, occurred: told}
+	i := &interleaving{server: s, random: rand.New(rand.NewPCG(seed, 15)), now: start, occurred: occurred}
 	i.ended, i.again, i.missed = map[types.UID]int32{}, map[types.UID]int32{}, map[types.UID]int32{}
 	i.fault = func() (bool, error) { return true, nil }
 	i.config = i.settings()
@@ -677,8 +677,8 @@ func (i *interleaving) sleepers() []string {
 }
 
 // play plays one seed, and returns what went wrong.
-func play(seed uint64, told map[string]int) (i *interleaving, err error) {
-	i = newInterleaving(seed, told)
+func play(seed uint64, occurred map[string]int) (i *interleaving, err error) {
+	i = newInterleaving(seed, occurred)
 	faults := i.random.IntN(3) == 0
 	for range 40 + i.random.IntN(80) {
 		i.fault = func() (bool, error) {
@@ -707,7 +707,7 @@ func play(seed uint64, told map[string]int) (i *interleaving, err error) {
 		case i.random.IntN(10) == 0:
 			i.note("restart")
 			i.restart()
-			told["restarts"]++
+			occurred["restarts"]++
 		}
 		if err := i.check(); err != nil {
 			return i, err
@@ -727,9 +727,9 @@ func play(seed uint64, told map[string]int) (i *interleaving, err error) {
 	}
 	for _, w := range i.workloads() {
 		if workload.HasQuota(w) {
-			told["with quota"]++
+			occurred["with quota"]++
 		} else if !workload.IsFinished(w) {
-			told["waiting"]++
+			occurred["waiting"]++
 		}
 	}
 	if s := i.sleepers(); len(s) > 0 {
@@ -786,7 +786,7 @@ func TestInterleavings(t *testing.T) {
 	workers := runtime.GOMAXPROCS(0)
 	for n := range workers {
 		group.Go(func() {
-			told := map[string]int{}
+			occurred := map[string]int{}
 			var seeds []uint64
 			if n == 0 {
 				seeds = slices.Clone(found)
@@ -795,7 +795,7 @@ func TestInterleavings(t *testing.T) {
 				seeds = append(seeds, uint64(seed))
 			}
 			for _, seed := range seeds {
-				i, err := play(seed, told)
+				i, err := play(seed, occurred)
 				if err == nil {
 					continue
 				}
@@ -806,7 +806,7 @@ func TestInterleavings(t *testing.T) {
 				mu.Unlock()
 			}
 			mu.Lock()
-			for k, v := range told {
+			for k, v := range occurred {
 				all[k] += v
 			}
 			mu.Unlock()

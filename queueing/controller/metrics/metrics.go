@@ -28,6 +28,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/forecast"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // Roles of a process, as in the label replica_role.
@@ -296,7 +297,7 @@ func (m *Metrics) Changed(before, after *kueue.Workload) {
 	}
 	if isTrue(after, kueue.WorkloadFinished) && !isTrue(before, kueue.WorkloadFinished) {
 		m.finished.inc(m.whereOf(after), classOf(after))
-		if c := apimeta.FindStatusCondition(after.Status.Conditions, kueue.WorkloadFinished); c.Reason == kueue.WorkloadSliceReplaced {
+		if workload.IsReplaced(after) {
 			m.replaced.WithLabelValues(m.whereOf(after).clusterQueue).Inc()
 		}
 	}

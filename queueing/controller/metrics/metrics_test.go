@@ -25,7 +25,7 @@ import (
 
 var start = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
-func workload(conditions ...metav1.Condition) *kueue.Workload {
+func newWorkload(conditions ...metav1.Condition) *kueue.Workload {
 	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "train", Namespace: "team-a", CreationTimestamp: metav1.NewTime(start)}}
 	w.Spec.QueueName = "main"
 	w.Spec.PriorityClassRef = &kueue.PriorityClassRef{Name: "high"}
@@ -70,16 +70,16 @@ func evictions(w *kueue.Workload, n int32) *kueue.Workload {
 func finished(reason string) *kueue.Workload {
 	c := condition(kueue.WorkloadFinished, time.Minute)
 	c.Reason = reason
-	return workload(c)
+	return newWorkload(c)
 }
 
 // readyAndEvicted are two versions of a Workload, which loses its quota in between.
 func readyAndEvicted() (before, after *kueue.Workload) {
 	lost := condition(kueue.WorkloadQuotaReserved, time.Minute)
 	lost.Status = metav1.ConditionFalse
-	after = workload(condition(kueue.WorkloadEvicted, time.Second), lost)
+	after = newWorkload(condition(kueue.WorkloadEvicted, time.Second), lost)
 	after.Status.Admission = nil
-	return workload(condition(kueue.WorkloadQuotaReserved, 0)), after
+	return newWorkload(condition(kueue.WorkloadQuotaReserved, 0)), after
 }
 
 func localQueue() *kueue.LocalQueue {
@@ -98,7 +98,7 @@ func TestWhatIsShown(t *testing.T) {
 		"a workload that is admitted with its quota waited for both equally": {
 			config: Config{Role: Standalone},
 			happen: func(m *Metrics) {
-				m.Reserved(workload(), workload(condition(kueue.WorkloadAdmitted, time.Minute)), start.Add(3*time.Second))
+				m.Reserved(newWorkload(), newWorkload(condition(kueue.WorkloadAdmitted, time.Minute)), start.Add(3*time.Second))
 			},
 			want: []string{
 				`kueue_quota_reserved_workloads_total{cluster_queue="team",priority_class="high",replica_role="standalone"} 1`,
@@ -110,14 +110,14 @@ func TestWhatIsShown(t *testing.T) {
 		},
 		"one that waits for checks is not admitted yet": {
 			config: Config{Role: Leader},
-			happen: func(m *Metrics) { m.Reserved(workload(), workload(), start) },
+			happen: func(m *Metrics) { m.Reserved(newWorkload(), newWorkload(), start) },
 			want:   []string{`kueue_quota_reserved_workloads_total{cluster_queue="team",priority_class="high",replica_role="leader"} 1`},
 			never:  []string{"kueue_admitted_workloads_total"},
 		},
 		"the wait for checks begins with the quota": {
 			config: Config{Role: Standalone},
 			happen: func(m *Metrics) {
-				m.Admitted(workload(condition(kueue.WorkloadQuotaReserved, 4*time.Second)), checked(workload()), start.Add(10*time.Second))
+				m.Admitted(newWorkload(condition(kueue.WorkloadQuotaReserved, 4*time.Second)), checked(newWorkload()), start.Add(10*time.Second))
 			},
 			want: []string{
 				`kueue_admission_checks_wait_time_seconds_sum{cluster_queue="team",priority_class="high",replica_role="standalone"} 6`,
@@ -127,15 +127,15 @@ func TestWhatIsShown(t *testing.T) {
 		"the wait of a workload that was queued again begins then": {
 			config: Config{Role: Standalone},
 			happen: func(m *Metrics) {
-				m.Reserved(workload(condition(kueue.WorkloadRequeued, 8*time.Second)), workload(), start.Add(10*time.Second))
+				m.Reserved(newWorkload(condition(kueue.WorkloadRequeued, 8*time.Second)), newWorkload(), start.Add(10*time.Second))
 			},
 			want: []string{`kueue_quota_reserved_wait_time_seconds_sum{cluster_queue="team",priority_class="high",replica_role="standalone"} 2`},
 		},
 		"an eviction tells its cause apart": {
 			config: Config{Role: Standalone},
 			happen: func(m *Metrics) {
-				m.Evicted(workload(), evictions(workload(), 1), "DeactivatedDueToAdmissionCheck", "AdmissionCheck", start)
-				m.Evicted(workload(), evictions(workload(), 2), "DeactivatedDueToAdmissionCheck", "AdmissionCheck", start)
+				m.Evicted(newWorkload(), evictions(newWorkload(), 1), "DeactivatedDueToAdmissionCheck", "AdmissionCheck", start)
+				m.Evicted(newWorkload(), evictions(newWorkload(), 2), "DeactivatedDueToAdmissionCheck", "AdmissionCheck", start)
 			},
 			want: []string{
 				`kueue_evicted_workloads_total{cluster_queue="team",priority_class="high",reason="Deactivated",replica_role="standalone",underlying_cause="AdmissionCheck"} 2`,
@@ -146,10 +146,10 @@ func TestWhatIsShown(t *testing.T) {
 		"an eviction whose reason does not contain its cause": {
 			config: Config{Role: Standalone},
 			happen: func(m *Metrics) {
-				after := workload()
+				after := newWorkload()
 				after.Status.SchedulingStats = &kueue.SchedulingStats{Evictions: []kueue.WorkloadSchedulingStatsEviction{
 					{Reason: "PodsReadyTimeout", UnderlyingCause: "WaitForStart", Count: 1}}}
-				m.Evicted(workload(), after, "PodsReadyTimeout", "WaitForStart", start)
+				m.Evicted(newWorkload(), after, "PodsReadyTimeout", "WaitForStart", start)
 			},
 			want: []string{
 				`kueue_evicted_workloads_total{cluster_queue="team",priority_class="high",reason="PodsReadyTimeout",replica_role="standalone",underlying_cause="WaitForStart"} 1`,
@@ -158,7 +158,7 @@ func TestWhatIsShown(t *testing.T) {
 		},
 		"an eviction of a workload whose pods are ready": {
 			happen: func(m *Metrics) {
-				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 2*time.Second)), workload(), "Preempted", "", start.Add(7*time.Second))
+				m.Evicted(newWorkload(condition(kueue.WorkloadPodsReady, 2*time.Second)), newWorkload(), "Preempted", "", start.Add(7*time.Second))
 			},
 			want: []string{
 				`kueue_pods_ready_to_evicted_time_seconds_sum{cluster_queue="team",reason="Preempted",replica_role="standalone",underlying_cause=""} 5`},
@@ -169,8 +169,8 @@ func TestWhatIsShown(t *testing.T) {
 				evicted.Reason = "Preempted"
 				lost := condition(kueue.WorkloadQuotaReserved, 6*time.Second)
 				lost.Status = metav1.ConditionFalse
-				m.Changed(workload(evicted, condition(kueue.WorkloadQuotaReserved, 0)), workload(evicted, lost))
-				m.Changed(workload(evicted, lost), workload(evicted, lost))
+				m.Changed(newWorkload(evicted, condition(kueue.WorkloadQuotaReserved, 0)), newWorkload(evicted, lost))
+				m.Changed(newWorkload(evicted, lost), newWorkload(evicted, lost))
 			},
 			want: []string{
 				`kueue_workload_eviction_latency_seconds_sum{cluster_queue="team",reason="Preempted",replica_role="standalone"} 4`,
@@ -181,11 +181,11 @@ func TestWhatIsShown(t *testing.T) {
 			config: Config{LocalQueues: labels.Everything()},
 			happen: func(m *Metrics) {
 				m.Select(localQueue())
-				ready := condition(kueue.WorkloadPodsReady, 9*time.Second)
+				admitted, ready := condition(kueue.WorkloadAdmitted, 5*time.Second), condition(kueue.WorkloadPodsReady, 9*time.Second)
 				ready.Reason = kueue.WorkloadStarted
-				m.Changed(workload(condition(kueue.WorkloadAdmitted, 5*time.Second)), workload(condition(kueue.WorkloadAdmitted, 5*time.Second), ready))
+				m.Changed(newWorkload(admitted), newWorkload(admitted, ready))
 				ready.Reason = kueue.WorkloadRecovered
-				m.Changed(workload(condition(kueue.WorkloadAdmitted, 5*time.Second)), workload(condition(kueue.WorkloadAdmitted, 5*time.Second), ready))
+				m.Changed(newWorkload(admitted), newWorkload(admitted, ready))
 			},
 			want: []string{
 				`kueue_ready_wait_time_seconds_sum{cluster_queue="team",priority_class="high",replica_role="standalone"} 9`,
@@ -197,7 +197,7 @@ func TestWhatIsShown(t *testing.T) {
 		},
 		"a job that gets its workload, and one that was changed before": {
 			happen: func(m *Metrics) {
-				w := workload()
+				w := newWorkload()
 				w.CreationTimestamp = metav1.NewTime(start.Add(2 * time.Second))
 				m.Created("Job", &metav1.ObjectMeta{Generation: 1, CreationTimestamp: metav1.NewTime(start)}, w)
 				m.Created("Job", &metav1.ObjectMeta{Generation: 2, CreationTimestamp: metav1.NewTime(start)}, w)
@@ -209,7 +209,7 @@ func TestWhatIsShown(t *testing.T) {
 		},
 		"a gate that is removed": {
 			happen: func(m *Metrics) {
-				m.Ungated(kueue.ElasticJobSchedulingGate, workload(condition(kueue.WorkloadAdmitted, time.Second)), start.Add(4*time.Second))
+				m.Ungated(kueue.ElasticJobSchedulingGate, newWorkload(condition(kueue.WorkloadAdmitted, time.Second)), start.Add(4*time.Second))
 			},
 			want: []string{
 				`kueue_pod_scheduling_gate_removal_seconds_sum{cluster_queue="team",is_group="false",name="kueue.x-k8s.io/elastic-job",replica_role="standalone"} 3`},
@@ -221,7 +221,7 @@ func TestWhatIsShown(t *testing.T) {
 						Admitted: 2}, "org": {Root: "org"}, "gone": {Root: "gone", Quota: amounts(1)},
 				}, true)
 				m.ClusterQueue(clusterQueue("True"), status.Figures{Cohorts: []string{"all", "org"}})
-				m.Reserved(workload(), workload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
+				m.Reserved(newWorkload(), newWorkload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
 				m.Cohorts(map[string]status.CohortFigures{"all": {Root: "all", Quota: amounts(2000)}, "org": {Root: "org"}}, true)
 				m.ClusterQueue(clusterQueue("True"), status.Figures{Cohorts: []string{"all"}})
 			},
@@ -247,7 +247,7 @@ func TestWhatIsShown(t *testing.T) {
 				m.Cohorts(named, true)
 				for _, name := range []string{"left", "back"} {
 					m.ClusterQueue(clusterQueue("True"), status.Figures{Cohorts: []string{name}})
-					m.Reserved(workload(), workload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
+					m.Reserved(newWorkload(), newWorkload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
 					m.Cohort(cohort(name), 5)
 					m.Forget(cohort(name))
 				}
@@ -276,14 +276,15 @@ func TestWhatIsShown(t *testing.T) {
 		"a preemption counts for the queue that has room then": {
 			config: Config{Role: Standalone},
 			happen: func(m *Metrics) {
-				m.Preempted(workload(metav1.Condition{Type: kueue.WorkloadPreempted, Status: "True", Reason: kueue.InCohortReclamationReason}), "other")
+				reclaimed := metav1.Condition{Type: kueue.WorkloadPreempted, Status: "True", Reason: kueue.InCohortReclamationReason}
+				m.Preempted(newWorkload(reclaimed), "other")
 			},
 			want: []string{
 				`kueue_preempted_workloads_total{preempting_cluster_queue="other",reason="InCohortReclamation",replica_role="standalone"} 1`},
 		},
 		"a slice whose place another one takes": {
 			config: Config{Role: Standalone},
-			happen: func(m *Metrics) { m.Changed(workload(), finished(kueue.WorkloadSliceReplaced)) },
+			happen: func(m *Metrics) { m.Changed(newWorkload(), finished(kueue.WorkloadSliceReplaced)) },
 			want:   []string{`kueue_replaced_workload_slices_total{cluster_queue="team",replica_role="standalone"} 1`},
 		},
 		"a queue that is active": {
@@ -349,20 +350,20 @@ func TestWhatIsShown(t *testing.T) {
 				m.ClusterQueue(clusterQueue("True"), figures)
 				m.Select(localQueue())
 				m.LocalQueue(localQueue(), status.Figures{Active: 3, Usage: new(1.5)})
-				m.Changed(workload(), finished(kueue.WorkloadSliceReplaced))
-				m.Preempted(workload(metav1.Condition{Type: kueue.WorkloadPreempted, Reason: kueue.InClusterQueueReason}), "team")
+				m.Changed(newWorkload(), finished(kueue.WorkloadSliceReplaced))
+				m.Preempted(newWorkload(metav1.Condition{Type: kueue.WorkloadPreempted, Reason: kueue.InClusterQueueReason}), "team")
 				m.Forget(clusterQueue("True"))
 				m.Forget(localQueue())
 				// What comes after it brings nothing back.
 				m.ClusterQueue(clusterQueue("False"), figures)
-				m.Changed(workload(), finished(kueue.WorkloadSliceReplaced))
+				m.Changed(newWorkload(), finished(kueue.WorkloadSliceReplaced))
 				m.Changed(readyAndEvicted())
-				m.Preempted(workload(metav1.Condition{Type: kueue.WorkloadPreempted, Reason: kueue.InClusterQueueReason}), "team")
-				m.Reserved(workload(), workload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
-				m.Admitted(workload(), checked(workload()), start)
-				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 0)), evictions(workload(), 1),
+				m.Preempted(newWorkload(metav1.Condition{Type: kueue.WorkloadPreempted, Reason: kueue.InClusterQueueReason}), "team")
+				m.Reserved(newWorkload(), newWorkload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
+				m.Admitted(newWorkload(), checked(newWorkload()), start)
+				m.Evicted(newWorkload(condition(kueue.WorkloadPodsReady, 0)), evictions(newWorkload(), 1),
 					"DeactivatedDueToAdmissionCheck", "AdmissionCheck", start)
-				m.Ungated("kueue.x-k8s.io/admission", workload(condition(kueue.WorkloadAdmitted, 0)), start)
+				m.Ungated("kueue.x-k8s.io/admission", newWorkload(condition(kueue.WorkloadAdmitted, 0)), start)
 			},
 			never: []string{"kueue_cluster_queue", "kueue_pending", "kueue_finished", "kueue_local_queue", "kueue_reserving", "kueue_preempted",
 				"kueue_replaced", "kueue_quota", "kueue_admitted", "kueue_admission_wait", "kueue_admission_checks", "kueue_evicted",
@@ -373,7 +374,7 @@ func TestWhatIsShown(t *testing.T) {
 			happen: func(m *Metrics) {
 				m.Select(localQueue())
 				m.LocalQueue(localQueue(), status.Figures{Active: 3, Finished: 5, Usage: new(1.5)})
-				m.Changed(workload(), finished("Succeeded"))
+				m.Changed(newWorkload(), finished("Succeeded"))
 			},
 			want: []string{
 				`kueue_local_queue_pending_workloads{name="main",namespace="team-a",replica_role="standalone",status="inadmissible"} 4`,
@@ -422,7 +423,7 @@ func TestWhatIsShown(t *testing.T) {
 						m.LocalQueue(lq, status.Figures{Finished: 5})
 					}
 				}
-				m.Changed(workload(), finished("Succeeded"))
+				m.Changed(newWorkload(), finished("Succeeded"))
 			},
 			want:  []string{`kueue_local_queue_finished_workloads{name="other",namespace="team-a",replica_role="standalone"} 5`},
 			never: []string{`kueue_local_queue_finished_workloads{name="main"`, `kueue_local_queue_finished_workloads_total`},
@@ -546,8 +547,8 @@ func TestSharesAreNotRounded(t *testing.T) {
 func TestWhatCannotBe(t *testing.T) {
 	m := New(Config{Role: Standalone, LocalQueues: labels.Everything()})
 	early := start.Add(-time.Hour)
-	admitted := workload(condition(kueue.WorkloadAdmitted, time.Minute), condition(kueue.WorkloadQuotaReserved, time.Minute))
-	m.Reserved(workload(), admitted, early)
+	admitted := newWorkload(condition(kueue.WorkloadAdmitted, time.Minute), condition(kueue.WorkloadQuotaReserved, time.Minute))
+	m.Reserved(newWorkload(), admitted, early)
 	m.Admitted(admitted, admitted, early)
 	m.Ungated(kueue.TopologySchedulingGate, admitted, early)
 	cq := clusterQueue("True")

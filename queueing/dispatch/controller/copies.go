@@ -604,7 +604,7 @@ func (c *copies) followOne(ctx context.Context, s *situation, step *dispatch.Ste
 		}
 	}
 	ours, job, err := c.local(ctx, s, f.kind, f.key.Name)
-	f.worker.shown.looked(f, now)
+	f.worker.shown.noteRead(f, now)
 	held, isHeld := f.kind.(Held)
 	switch {
 	case apierrors.IsNotFound(err) && isHeld:

@@ -155,7 +155,7 @@ func (s *shown) next(f *following) time.Time {
 	return time.Time{}
 }
 
-func (s *shown) looked(f *following, now time.Time) {
+func (s *shown) noteRead(f *following, now time.Time) {
 	j := s.get(f)
 	j.readAt = now
 	s.set(f, j)
