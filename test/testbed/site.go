@@ -3,6 +3,7 @@ package testbed
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/test/pressure"
 )
 
@@ -23,6 +25,8 @@ const (
 	Patience = 2 * time.Minute
 	// pace is the poll interval.
 	pace = 100 * time.Millisecond
+	// summaryLines is the number of lines of a log that the message of a failed wait includes.
+	summaryLines = 15
 )
 
 // Site is a test's own part of a cluster: a namespace, and groups, flavors and queues of
@@ -100,8 +104,41 @@ func (s *Site) Within(most time.Duration, wish string, holds func() bool, state 
 	ctx, cancel := pressure.WithTimeout(s.Context(), most)
 	defer cancel()
 	if err := Poll(ctx, holds); err != nil {
-		s.Fatalf("%v: %s. %s", err, wish, state())
+		s.Fatalf("%v: %s. %s%s", err, wish, state(), s.summary())
 	}
+}
+
+// summary is the state of the site's nodes, and what Muster has logged about the site last. What a test waits for in vain seldom explains
+// itself, and of a run elsewhere often nothing but the messages can be read.
+func (s *Site) summary() string {
+	var out strings.Builder
+	nodes := corev1.NodeList{}
+	if err := s.Kube.List(s.Context(), &nodes); err != nil {
+		fmt.Fprintf(&out, "\n  Nodes: %v", err)
+	}
+	for _, n := range nodes.Items {
+		if group := n.Labels[v1alpha1.NodeGroupLabel]; strings.HasPrefix(group, s.Name) {
+			ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+			})
+			fmt.Fprintf(&out, "\n  Node %s: group %s, ready %t, unschedulable %t, annotations %v, taints %v",
+				n.Name, group, ready, n.Spec.Unschedulable, n.Annotations, n.Spec.Taints)
+		}
+	}
+	for _, component := range s.State().Components {
+		if !strings.HasPrefix(component.Name, "muster") {
+			continue
+		}
+		log, err := os.ReadFile(component.Log)
+		if err != nil {
+			fmt.Fprintf(&out, "\n  Log: %v", err)
+		}
+		lines := slices.DeleteFunc(strings.Split(string(log), "\n"), func(l string) bool { return !strings.Contains(l, s.Name) })
+		for _, l := range lines[max(0, len(lines)-summaryLines):] {
+			out.WriteString("\n  " + l)
+		}
+	}
+	return out.String()
 }
 
 // Condition waits until the object has the condition in the status, and returns it.
