@@ -22,17 +22,27 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-const timeout = 100 * time.Millisecond
+const (
+	// timeout is for calls that are never answered.
+	timeout = 100 * time.Millisecond
+	// patience is for calls that are answered, on whatever machine.
+	patience = time.Minute
+)
 
-// client returns a Client of a server.
+// client returns a Client of a server that answers.
 func client(t *testing.T, serve http.HandlerFunc) *Client {
+	t.Helper()
+	return clientOf(t, endpoint(t, serve), patience)
+}
+
+func endpoint(t *testing.T, serve http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewServer(serve)
 	t.Cleanup(server.Close)
-	return clientOf(t, server.URL)
+	return server.URL
 }
 
-func clientOf(t *testing.T, endpoint string) *Client {
+func clientOf(t *testing.T, endpoint string, timeout time.Duration) *Client {
 	t.Helper()
 	c, err := New(context.Background(), Config{Endpoint: endpoint, CallsPerSecond: 1000, Burst: 1000, Timeout: timeout,
 		Clock: clock.RealClock{}})
@@ -62,7 +72,7 @@ func TestEveryCallEnds(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := client(t, serve).InstancesOf(context.Background(), "p", "z", "")
+			_, err := clientOf(t, endpoint(t, serve), timeout).InstancesOf(context.Background(), "p", "z", "")
 			wantCause(t, err, v1alpha1.Outage, "Unanswered")
 		})
 	}
@@ -83,7 +93,7 @@ func wantCause(t *testing.T, err error, class v1alpha1.ErrorClass, code string) 
 // TestOutOfReach: a name that cannot be resolved, and a connection that is refused.
 func TestOutOfReach(t *testing.T) {
 	for _, endpoint := range []string{"http://cloud.invalid", "http://127.0.0.1:1"} {
-		_, err := clientOf(t, endpoint).BulkInsert(context.Background(), "p", "z", RequestID(), &computepb.BulkInsertInstanceResource{})
+		_, err := clientOf(t, endpoint, patience).BulkInsert(context.Background(), "p", "z", RequestID(), &computepb.BulkInsertInstanceResource{})
 		if cause := cloudprovider.CauseOf(err); cause == nil || cause.Class != v1alpha1.Outage || cloudprovider.Refusal(err) != nil {
 			t.Errorf("%s: got %v, want an outage", endpoint, err)
 		}
@@ -115,14 +125,15 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		source tokens
-		want   v1alpha1.ErrorClass
-		sent   bool
+		source  tokens
+		timeout time.Duration
+		want    v1alpha1.ErrorClass
+		sent    bool
 	}{
-		"hangs":   {func() (*oauth2.Token, error) { <-ended; return nil, nil }, v1alpha1.Outage, false},
-		"fails":   {refused(http.StatusServiceUnavailable), v1alpha1.Outage, false},
-		"denies":  {refused(http.StatusBadRequest), v1alpha1.Auth, false},
-		"answers": {func() (*oauth2.Token, error) { return &oauth2.Token{AccessToken: "t"}, nil }, "", true},
+		"hangs":   {func() (*oauth2.Token, error) { <-ended; return nil, nil }, timeout, v1alpha1.Outage, false},
+		"fails":   {refused(http.StatusServiceUnavailable), patience, v1alpha1.Outage, false},
+		"denies":  {refused(http.StatusBadRequest), patience, v1alpha1.Auth, false},
+		"answers": {func() (*oauth2.Token, error) { return &oauth2.Token{AccessToken: "t"}, nil }, patience, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sent := false
@@ -131,7 +142,7 @@ func TestTokens(t *testing.T) {
 				_, _ = w.Write([]byte("{}"))
 			})
 			transport, err := htransport.NewTransport(context.Background(), newTransport(),
-				option.WithCredentials(&google.Credentials{TokenSource: &promptSource{tc.source, timeout}}))
+				option.WithCredentials(&google.Credentials{TokenSource: &promptSource{tc.source, tc.timeout}}))
 			if err != nil {
 				t.Fatal(err)
 			}
