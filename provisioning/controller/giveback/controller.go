@@ -45,10 +45,12 @@ const (
 	// firstPass is the delay between the sync of the Model and the first pass. Objects were listed at different moments, and a watch may
 	// lag behind. A machine whose request was listed before its launch looks like an orphan.
 	firstPass = 3 * time.Second
-	// pace is the minimum time between two passes. After a pass, the controller pauses for share times the duration of the pass: a pass
-	// takes long in large clusters and blocks decisions on requests.
-	pace        = 200 * time.Millisecond
-	pauseFactor = 20
+	// shortestRest is the minimum time between two passes. A pass takes long in large clusters and blocks decisions on requests, so the
+	// controller rests for restFactor times its duration. It rests no longer than longestRest: a pass may also take long because the
+	// whole machine stood still.
+	shortestRest = 200 * time.Millisecond
+	longestRest  = 20 * time.Second
+	restFactor   = 20
 	// retry is the delay after a failure. The delay of a group that fails to terminate its machines grows with each consecutive failure,
 	// up to longestPause.
 	retry        = time.Second
@@ -111,7 +113,7 @@ func (c *Controller) Start(ctx context.Context) error {
 	}
 	for {
 		next, took := c.pass(ctx)
-		if !c.rest(ctx, max(pace, pauseFactor*took)) {
+		if !c.rest(ctx, min(max(shortestRest, restFactor*took), longestRest)) {
 			return nil
 		}
 		var again <-chan time.Time

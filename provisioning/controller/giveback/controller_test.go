@@ -688,25 +688,33 @@ func TestManyIdleMachinesOfOthersAreKept(t *testing.T) {
 	})
 }
 
-// slow is a clock by which each pass takes a second.
-type slow struct{ clock.RealClock }
+// slow is a clock by which each pass takes that long.
+type slow struct {
+	clock.RealClock
+	took time.Duration
+}
 
-func (slow) Since(time.Time) time.Duration { return time.Second }
+func (s slow) Since(time.Time) time.Duration { return s.took }
 
+// TestLongPassesAreRare, but a machine that stood still during a pass does not end the passes for minutes.
 func TestLongPassesAreRare(t *testing.T) {
-	g := newGroup("gpu")
-	held := newNode("held", g)
-	held.Spec.Unschedulable = true
-	held.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonBooked
-	live(t, slow{}, []client.Object{g}, func(w *world) {
-		w.pass(firstPass + time.Second)
-		if err := w.client.Create(w.Context(), held); err != nil {
-			w.Fatal(err)
-		}
-		w.sync()
-		w.pass(time.Minute)
-		w.tells("23s node held open")
-	})
+	for took, want := range map[time.Duration]string{500 * time.Millisecond: "13s", time.Second: "23s", time.Minute: "23s"} {
+		t.Run(took.String(), func(t *testing.T) {
+			g := newGroup("gpu")
+			held := newNode("held", g)
+			held.Spec.Unschedulable = true
+			held.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonBooked
+			live(t, slow{took: took}, []client.Object{g}, func(w *world) {
+				w.pass(firstPass + time.Second)
+				if err := w.client.Create(w.Context(), held); err != nil {
+					w.Fatal(err)
+				}
+				w.sync()
+				w.pass(time.Minute)
+				w.tells(want + " node held open")
+			})
+		})
+	}
 }
 
 // TestAWaitingRequestGetsTheIdleMachine: the machine of a group that scales down at once becomes idle, and a request for it arrives at any
