@@ -150,6 +150,9 @@ CLUSTERS := ./test/e2e $(BESIDE)
 # Seeded stories of the whole: the provisioner's, a bad day of the clouds, and random worlds beside the scheduler's own plugins.
 SIMULATED := ./test/simulation ./test/brownouts ./test/oracle
 
+# What make test plays a part of the random cases of, which are all played by make test-more.
+IN_FULL := ./queueing ./queueing/jobs ./queueing/forecast ./provisioning/planner
+
 # Tests whose names begin with this are the stories of make test.
 STORIES := ^TestStory
 
@@ -194,6 +197,7 @@ test-more: build $(BIN)/helm ## Run the tests on real clusters, beside a stock K
 		rm -rf $(KUEUE) $(KUEUECTL) $(TWIN); left="SKIP: stock Kueue could not be built, so what needs it was left out"; [ -z "$$CI" ] || exit 1; }; \
 	status=0; $(TEST) $(ARGS) -skip '$(STORIES)' ./test/e2e || status=1; \
 	$(TEST) $(ARGS) -p 2 -skip '$(STORIES)' $$(go list $(BESIDE) $(SIMULATED)) || status=1; \
+	$(TEST) $(ARGS) -short=false $(IN_FULL) || status=1; \
 	echo "$$left"; [ $$status = 0 ] || $(KEPT)
 
 .PHONY: test-slowly

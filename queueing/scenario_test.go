@@ -105,6 +105,14 @@ type world struct {
 	sees func(*lifecycle.Verdict)
 }
 
+// cases is the number of random cases that a test plays: with -short, a quarter.
+func cases(all uint64) uint64 {
+	if testing.Short() {
+		return all / 4
+	}
+	return all
+}
+
 func newWorld() *world { return newWorldWith(config.Config{}) }
 
 func newWorldWith(c config.Config) *world {

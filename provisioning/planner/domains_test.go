@@ -46,7 +46,7 @@ func inDomains(layers []fit.Layer, places []place) (n int) {
 // TestPlansKeepToDomains has random racks in blocks, and gangs that are bound to them. Pods of each plan are in domains as
 // they ask for; and where nodes have room for a gang of one podSet, it is found.
 func TestPlansKeepToDomains(t *testing.T) {
-	const cases = 20_000
+	cases := randomCases(20_000)
 	fits, launches, waits := 0, 0, 0
 	for seed := range uint64(cases) {
 		r := rand.New(rand.NewPCG(seed, 2))

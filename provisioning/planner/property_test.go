@@ -28,7 +28,7 @@ import (
 // its bounds; that it is the same when made again; and that its snapshot is as it
 // was before.
 func TestPlansHold(t *testing.T) {
-	const cases = 20_000
+	cases := randomCases(20_000)
 	outcomes := map[Outcome]int{}
 	for seed := range uint64(cases) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -119,6 +119,14 @@ func holds(s *Snapshot, gang state.Gang, policy state.Policy, v Verdict) error {
 		return fmt.Errorf("%s with launches %v", v.Outcome, v.Launches)
 	}
 	return nil
+}
+
+// randomCases is the number of random cases that a test plays: with -short, a quarter.
+func randomCases(all int) int {
+	if testing.Short() {
+		return all / 4
+	}
+	return all
 }
 
 func randomSnapshot(r *rand.Rand) *Snapshot {

@@ -18,7 +18,7 @@ import (
 // TestRepelledNodesAreAsGoodAsGone compares plans where pods keep gangs away with plans without the nodes and groups that an
 // InterPodState does not allow the gang on.
 func TestRepelledNodesAreAsGoodAsGone(t *testing.T) {
-	const cases = 20_000
+	cases := randomCases(20_000)
 	outcomes, kept := map[Outcome]int{}, 0
 	for seed := range uint64(cases) {
 		r := rand.New(rand.NewPCG(seed, 2))

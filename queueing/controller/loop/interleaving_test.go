@@ -40,7 +40,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-var interleavings = flag.Int("interleavings", 2000, "how many seeds TestInterleavings plays")
+var interleavings = flag.Int("interleavings", 500, "how many seeds TestInterleavings plays")
 
 // server is an API server that keeps objects by their UID, without the costs of a real
 // one: an interleaving takes a few milliseconds.

@@ -297,7 +297,7 @@ var deaths = []struct{ before, after lag }{
 
 // Run tests the reconciler of each kind that is built in, and of Own.
 func Run(t *testing.T, subject func(schema.GroupVersionKind) Subject) {
-	for _, op := range operators() {
+	for i, op := range operators() {
 		t.Run(op.kind+op.what, func(t *testing.T) {
 			all := slices.Concat(stories(op.endless), withOperator(op.endless), kept())
 			toInterrupt := []story{longest(all)}
@@ -307,22 +307,29 @@ func Run(t *testing.T, subject func(schema.GroupVersionKind) Subject) {
 				all = slices.Concat(all, first, others)
 			}
 			begin := func() *world { return newWorld(subject(op.key().GroupVersionKind), op) }
-			playAll(t, all, begin)
-			playAll(t, []story{readiness}, func() *world { return begin().reportingPods() })
+			playAll(t, all, i, begin)
+			playAll(t, []story{readiness}, i, func() *world { return begin().reportingPods() })
 			count(t, all, op.writes, begin)
 			if !t.Failed() && (!op.alike || !testing.Short()) {
 				for _, s := range toInterrupt {
-					interrupt(t, s, begin)
+					interrupt(t, s, i, begin)
 				}
 			}
 		})
 	}
 }
 
-// playAll plays each story with each lag of the cache.
-func playAll(t *testing.T, all []story, begin func() *world) {
-	for _, s := range all {
-		for _, lag := range lags {
+// isTurn reports whether the case is played of so many that differ in one thing. With -short, one of them is: the next one in the next
+// turn, so that all are played over all kinds and stories.
+func isTurn(n, of, turn int) bool { return !testing.Short() || n == turn%of }
+
+// playAll plays each story with each lag of the cache, or with one in turn.
+func playAll(t *testing.T, all []story, kind int, begin func() *world) {
+	for i, s := range all {
+		for n, lag := range lags {
+			if !isTurn(n, len(lags), kind+i) {
+				continue
+			}
 			w := begin()
 			w.lag = lag
 			w.play(s)
@@ -348,16 +355,15 @@ func longest(all []story) story {
 }
 
 // interrupt plays a story with a death of Muster at each of its writes, and with a
-// deletion of the job at each moment.
-func interrupt(t *testing.T, long story, begin func() *world) {
+// deletion of the job at each moment. With -short, one death is played at each write.
+func interrupt(t *testing.T, long story, kind int, begin func() *world) {
 	for i, lag := range deaths {
 		whole := begin()
 		whole.lag = lag.before
 		whole.play(long)
 		for n := 1; n <= whole.writes; n++ {
-			for _, answered := range []bool{false, true} {
-				// Over all lags, each write is one that takes effect and one that does not.
-				if testing.Short() && answered == ((n+i)%2 == 0) {
+			for j, answered := range []bool{false, true} {
+				if !isTurn(2*i+j, 2*len(deaths), 3*(kind+n)) {
 					continue
 				}
 				w := begin()

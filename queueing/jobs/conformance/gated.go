@@ -282,9 +282,9 @@ func RunGated(t *testing.T, s Subject) {
 	for i, g := range gangs() {
 		t.Run(g.kind, func(t *testing.T) {
 			begin := func() *world { return newWorld(s, gangs()[i]) }
-			playAll(t, g.stories(), begin)
+			playAll(t, g.stories(), i, begin)
 			if !t.Failed() {
-				interrupt(t, longest(g.stories()), begin)
+				interrupt(t, longest(g.stories()), i, begin)
 			}
 		})
 	}
