@@ -125,10 +125,10 @@ func TestImportsPointLeft(t *testing.T) {
 // import each other.
 var ordered = map[string][]string{
 	"provisioning": {"text", "when", "fit", "devices", "state", "spend", "nodeset", "planner", "purchases", "transaction", "scaledown",
-		"cost", "", "model", "controller"},
+		"cost", "", "model", "fairqueue", "controller"},
 	"queueing": {
 		"quota", "usage", "config", "preemption", "placement", "workload", "cache", "checks", "lifecycle", "scheduler", "status", "", "forecast",
-		"fairqueue", "history", "standing", "notify", "dispatch", "controller", "jobs",
+		"history", "standing", "notify", "dispatch", "controller", "jobs",
 	},
 }
 

@@ -64,8 +64,8 @@ type Controller struct {
 	wake map[types.UID]time.Time
 	// early has the requests whose step was postponed because no pod waits for it yet.
 	early []types.UID
-	// slots limit the steps for each cloud, and those without a cloud.
-	slots    map[v1alpha1.Provider]chan struct{}
+	// lanes carry out the steps for each cloud, and those without a cloud.
+	lanes    map[v1alpha1.Provider]*lane
 	finished chan struct{}
 	running  sync.WaitGroup
 }
@@ -81,7 +81,7 @@ func (c *Controller) Start(ctx context.Context) error {
 	c.later = map[types.UID]retry{}
 	c.reported = map[types.UID]time.Time{}
 	c.wake = map[types.UID]time.Time{}
-	c.slots = map[v1alpha1.Provider]chan struct{}{}
+	c.lanes = map[v1alpha1.Provider]*lane{}
 	c.finished = make(chan struct{}, 1)
 	if !c.Synced(ctx) {
 		return nil
@@ -212,30 +212,26 @@ func (c *Controller) worded(e *model.Entry, step transaction.Step, now time.Time
 	return at, false
 }
 
-// carryOut carries out the step in its own goroutine.
+// carryOut carries out the step once the lane of its cloud has room.
 func (c *Controller) carryOut(ctx context.Context, e *model.Entry, step transaction.Step) {
 	cloud := c.cloudOf(step)
 	c.mu.Lock()
 	c.busy[e.UID] = true
-	slots := c.slotsOf(cloud)
+	lane := c.laneOf(cloud)
 	c.mu.Unlock()
-	c.running.Add(1)
-	go func() {
-		defer c.running.Done()
-		slots <- struct{}{}
+	lane.add(&c.running, e.Namespace, func() {
 		err := c.do(ctx, e, step)
-		<-slots
 		c.Model.Settle(e.UID)
 		c.done(ctx, e, step, err)
-	}()
+	})
 }
 
-// slotsOf returns the slots of a cloud. The caller holds the lock.
-func (c *Controller) slotsOf(cloud v1alpha1.Provider) chan struct{} {
-	if c.slots[cloud] == nil {
-		c.slots[cloud] = make(chan struct{}, parallel)
+// laneOf returns the lane of a cloud. The caller holds the lock.
+func (c *Controller) laneOf(cloud v1alpha1.Provider) *lane {
+	if c.lanes[cloud] == nil {
+		c.lanes[cloud] = newLane()
 	}
-	return c.slots[cloud]
+	return c.lanes[cloud]
 }
 
 // cloudOf returns the cloud that a step calls; empty for none.

@@ -660,16 +660,17 @@ func TestACloudThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// TestACloudWhoseCallsAllHangDelaysNoOther: the launches of one cloud occupy all of its slots.
+// TestACloudWhoseCallsAllHangDelaysNoOther: the launches of one cloud occupy its lane.
 func TestACloudWhoseCallsAllHangDelaysNoOther(t *testing.T) {
 	for hangs, launches := range map[v1alpha1.Provider]bool{v1alpha1.ProviderAWS: true, v1alpha1.ProviderKwok: false} {
 		play(t, func(s *site) {
 			s.pass(time.Second)
 			s.controller.mu.Lock()
-			slots := s.controller.slotsOf(hangs)
+			lane := s.controller.laneOf(hangs)
 			s.controller.mu.Unlock()
+			answers := make(chan struct{})
 			for range parallel {
-				slots <- struct{}{}
+				lane.add(&s.controller.running, "others", func() { <-answers })
 			}
 			s.group()
 			s.request(transaction.ClassAtomicScaleUp, nil)
@@ -677,9 +678,7 @@ func TestACloudWhoseCallsAllHangDelaysNoOther(t *testing.T) {
 			if got := s.calls["uid-1"] > 0; got != launches {
 				t.Errorf("%s hangs: machines of kwok are launched: %t, want %t", hangs, got, launches)
 			}
-			for range parallel {
-				<-slots
-			}
+			close(answers)
 			s.pass(10 * time.Second)
 			if s.calls["uid-1"] == 0 {
 				t.Errorf("%s answers again, and nothing is launched", hangs)

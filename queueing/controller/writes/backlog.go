@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-dev/muster/queueing/fairqueue"
+	"github.com/muster-dev/muster/provisioning/fairqueue"
 )
 
 // Write is a call of the API server, or a few that belong together. It returns what is to

@@ -31,7 +31,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
-	"github.com/muster-dev/muster/queueing/fairqueue"
+	"github.com/muster-dev/muster/provisioning/fairqueue"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 

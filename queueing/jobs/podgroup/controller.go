@@ -25,7 +25,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
-	"github.com/muster-dev/muster/queueing/fairqueue"
+	"github.com/muster-dev/muster/provisioning/fairqueue"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/bindings"
 	"github.com/muster-dev/muster/queueing/jobs/newcomers"
