@@ -1,6 +1,6 @@
 // Package reasons paces the status messages that say why Workloads wait. Writes are the
 // budget of the whole cluster, and these admit nothing: they get what admissions leave of
-// it. One token bucket has that, and spends it in the order of what readers miss most.
+// it. One token bucket has that, and spends it in the order of what readers miss most; namespaces take turns.
 package reasons
 
 import (
@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/fairqueue"
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
@@ -29,10 +30,13 @@ type Reason struct {
 	Workload        types.UID
 	Reason, Message string
 
-	urgency urgency
+	namespace string
+	urgency   urgency
 	// due is when the reason may be written. number orders reasons that are due together as the queues do.
 	due    time.Time
 	number int64
+	// ready: the reason is due, and has its place among those of its namespace.
+	ready bool
 }
 
 // urgency is how much readers miss a reason, the most first.
@@ -54,8 +58,10 @@ type Queue struct {
 	bucket
 
 	reasons map[types.UID]*Reason
-	byDue   [urgencies]*btree.BTreeG[*Reason]
-	count   int64
+	// byDue has the reasons that are not due yet. ready has those that are, and some that have been replaced or removed since.
+	byDue [urgencies]*btree.BTreeG[*Reason]
+	ready [urgencies]*fairqueue.Queue[*Reason]
+	count int64
 	// written is when a reason of a Workload was written last.
 	written map[types.UID]time.Time
 }
@@ -65,13 +71,14 @@ func New() *Queue {
 	q := &Queue{bucket: newBucket(), reasons: map[types.UID]*Reason{}, written: map[types.UID]time.Time{}}
 	for u := range q.byDue {
 		q.byDue[u] = btree.NewG(32, func(a, b *Reason) bool { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.number, b.number)) < 0 })
+		q.ready[u] = fairqueue.New(func(r *Reason) string { return r.namespace })
 	}
 	return q
 }
 
 // Set makes a reason that of a Workload, in place of one that is not written yet.
 func (q *Queue) Set(w *kueue.Workload, reason, message string, now time.Time) {
-	r := &Reason{Workload: w.UID, Reason: reason, Message: message, due: w.CreationTimestamp.Add(FirstAfter)}
+	r := &Reason{Workload: w.UID, Reason: reason, Message: message, namespace: w.Namespace, due: w.CreationTimestamp.Add(FirstAfter)}
 	have := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	written, again := q.written[w.UID]
 	pause := FirstAfter
@@ -90,12 +97,16 @@ func (q *Queue) Set(w *kueue.Workload, reason, message string, now time.Time) {
 		r.due = latest
 	}
 	r.due = when.Latest(r.due, now)
+	if before := q.reasons[w.UID]; before != nil && before.ready && before.urgency == r.urgency {
+		before.Reason, before.Message = reason, message // it keeps its place
+		return
+	}
 	q.put(r)
 }
 
 func (q *Queue) put(r *Reason) {
 	q.drop(r.Workload)
-	r.number = q.count
+	r.number, r.ready = q.count, false
 	q.count++
 	q.reasons[r.Workload] = r
 	q.byDue[r.urgency].ReplaceOrInsert(r)
@@ -121,20 +132,35 @@ func (q *Queue) Remove(uid types.UID) {
 // certain that there is something to write.
 func (q *Queue) Next(now time.Time) *Reason {
 	q.refill(now)
-	for u, reasons := range q.byDue {
-		r, ok := reasons.Min()
-		if ok && !now.Before(r.due) {
+	for u, ready := range q.ready {
+		q.makeReady(urgency(u), now)
+		for ready.Len() > 0 {
 			if !q.has(urgency(u)) {
 				return nil
 			}
-			q.drop(r.Workload)
-			return r
+			if r := ready.Pop(); q.reasons[r.Workload] == r {
+				q.drop(r.Workload)
+				return r
+			}
 		}
 		if urgency(u) == first {
 			q.settleDebt()
 		}
 	}
 	return nil
+}
+
+// makeReady gives each reason that is due its place among those of its namespace.
+func (q *Queue) makeReady(u urgency, now time.Time) {
+	for {
+		r, ok := q.byDue[u].Min()
+		if !ok || now.Before(r.due) {
+			return
+		}
+		q.byDue[u].DeleteMin()
+		r.ready = true
+		q.ready[u].Push(r)
+	}
 }
 
 // Written says that a reason was written.
@@ -150,7 +176,10 @@ func (q *Queue) Again(r *Reason, now time.Time) {
 
 // WakeAt is when the next reason is due; zero if there is none.
 func (q *Queue) WakeAt(now time.Time) (at time.Time) {
-	for _, reasons := range q.byDue {
+	for u, reasons := range q.byDue {
+		if q.ready[u].Len() > 0 {
+			return now.Add(refillEvery)
+		}
 		if r, ok := reasons.Min(); ok && (at.IsZero() || r.due.Before(at)) {
 			at = r.due
 		}

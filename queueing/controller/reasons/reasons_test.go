@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -138,5 +139,36 @@ func TestOrder(t *testing.T) {
 		if n := q.Next(later); n == nil || n.Workload != want {
 			t.Errorf("then comes %+v, want %s", n, want)
 		}
+	}
+}
+
+// TestNamespacesTakeTurns: a namespace whose Workloads have a thousand reasons delays the first one of another namespace by one write.
+func TestNamespacesTakeTurns(t *testing.T) {
+	q := New()
+	set := func(namespace, name, message string) {
+		w := workload(name)
+		w.Namespace = namespace
+		q.Set(w, "WaitingForQuota", message, start)
+	}
+	for i := range 1000 {
+		set("flood", fmt.Sprint(i), "no room")
+	}
+	next := func() string {
+		r := q.Next(start.Add(FirstAfter))
+		if r == nil {
+			t.Fatal("no reason is written")
+		}
+		return r.namespace + "/" + string(r.Workload) + ": " + r.Message
+	}
+	got := []string{next()}
+	set("small", "job", "no room")
+	set("flood", "1", "less room") // keeps its place
+	q.Remove("2")
+	for range 3 {
+		got = append(got, next())
+	}
+	want := []string{"flood/0: no room", "flood/1: less room", "small/job: no room", "flood/3: no room"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("reasons are written in this order (-want +got):\n%s", diff)
 	}
 }
