@@ -109,12 +109,12 @@ type Launcher interface {
 	Launch(ctx context.Context, req LaunchRequest) ([]Machine, error)
 }
 
-// Taker terminates machines.
-type Taker interface {
-	// TakeBack terminates the named machines of a group, and deletes their nodes. The termination of a hold includes the machines that it
-	// has made, unless they are in use, see Cluster.InUse. Names that do not exist are no error. TakeBack returns when the cloud has
+// Terminator terminates machines.
+type Terminator interface {
+	// Terminate terminates the named machines of a group, and deletes their nodes. The termination of a hold includes the machines that it
+	// has made, unless they are in use, see Cluster.InUse. Names that do not exist are no error. Terminate returns when the cloud has
 	// accepted the termination. The adapter repeats it until lists show that the machine has ended.
-	TakeBack(ctx context.Context, group string, names []string) error
+	Terminate(ctx context.Context, group string, names []string) error
 }
 
 // Watcher reports machines.
@@ -168,7 +168,7 @@ func (l Lists) At(g *v1alpha1.NodeGroup) time.Time {
 // Provider is a cloud with all capabilities that Muster requires.
 type Provider interface {
 	Launcher
-	Taker
+	Terminator
 	Watcher
 }
 

@@ -58,8 +58,8 @@ type Group struct {
 	Backoffs []v1alpha1.Backoff
 	// Unlisted says that the cloud has not listed the machines of the group for minutes, according to the condition of the group.
 	Unlisted bool
-	// GiveBackAtOnce is how many lost machines a person allows to terminate at once.
-	GiveBackAtOnce int
+	// TerminateAtOnce is how many lost machines a person allows to terminate at once.
+	TerminateAtOnce int
 	// Doubted says that so many machines seem lost that a person has to decide, according to the condition of the group; DoubtEnded is
 	// when that was last over.
 	Doubted    bool
@@ -102,7 +102,7 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 	}
 	g.Unlisted = meta.IsStatusConditionFalse(ng.Status.Conditions, v1alpha1.ConditionListed)
 	// A value that is no number approves nothing.
-	g.GiveBackAtOnce, _ = strconv.Atoi(ng.Annotations[v1alpha1.GiveBackAtOnceAnnotation])
+	g.TerminateAtOnce, _ = strconv.Atoi(ng.Annotations[v1alpha1.TerminateAtOnceAnnotation])
 	if c := meta.FindStatusCondition(ng.Status.Conditions, v1alpha1.ConditionNodesPresent); c != nil {
 		if g.Doubted = c.Status == metav1.ConditionFalse; !g.Doubted {
 			g.DoubtEnded = c.LastTransitionTime.Time

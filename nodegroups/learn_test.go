@@ -26,7 +26,7 @@ func randomAttempt(r *rand.Rand, i int, now time.Time) v1alpha1.LaunchAttempt {
 	}
 }
 
-// reread is the status as the API server gives it back.
+// reread is the status as the API server returns it.
 func reread(t *testing.T, status v1alpha1.NodeGroupStatus) (out v1alpha1.NodeGroupStatus) {
 	t.Helper()
 	text, err := json.Marshal(status)

@@ -43,7 +43,7 @@ type chaos struct {
 	*rand.Rand
 	p        *Provider
 	attempts []*attempt
-	// last take-back, and its error.
+	// last termination, and its error.
 	last string
 	// hook is how long a lifecycle hook holds machines on their way out.
 	hook time.Duration
@@ -124,7 +124,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 			{Type: v1alpha1.FaultDry, From: &dry, Until: &metav1.Duration{Duration: dry.Duration + 2*time.Minute}},
 		}
 	}
-	world.TakeBacks = []cloudsim.TakeBackFault{
+	world.Terminations = []cloudsim.TerminationFault{
 		{Cloud: v1alpha1.ProviderAWS, Share: cloudsim.Share{Percent: 1 + r.IntN(9)}},
 		{Cloud: v1alpha1.ProviderAWS, Share: cloudsim.Share{Percent: 1 + r.IntN(29)}, Delay: &metav1.Duration{Duration: time.Duration(r.IntN(60)) * time.Second}},
 	}
@@ -216,13 +216,13 @@ func (c *chaos) launch() {
 			break // its nodes do not join
 		}
 		// What launches before it have left goes meanwhile.
-		if c.takeBack(); c.clock.Since(a.began) >= patience {
+		if c.terminate(); c.clock.Since(a.began) >= patience {
 			break
 		}
 	}
 	a.gaveUp = c.clock.Now()
 	for range c.IntN(4) {
-		c.takeBack()
+		c.terminate()
 	}
 }
 
@@ -254,9 +254,9 @@ func (c *chaos) pause() {
 	}
 }
 
-// takeBack does what the core does with what is listed under launches that are over.
+// terminate does what the core does with what is listed under launches that are over.
 // It says whether there was any.
-func (c *chaos) takeBack() (any bool) {
+func (c *chaos) terminate() (any bool) {
 	defer c.pause()
 	list, err := c.p.list(context.Background())
 	if err != nil {
@@ -275,7 +275,7 @@ func (c *chaos) takeBack() (any bool) {
 			if c.IntN(3) == 0 {
 				byGroup[g.Name] = append(byGroup[g.Name], stale)
 			}
-			c.during(func() { err = c.p.TakeBack(context.Background(), g.Name, byGroup[g.Name]) })
+			c.during(func() { err = c.p.Terminate(context.Background(), g.Name, byGroup[g.Name]) })
 			c.last = fmt.Sprint(byGroup[g.Name], err) // what is left is listed again
 		}
 	}
@@ -290,11 +290,11 @@ func (c *chaos) goesOn(token string) bool {
 // settle goes on until nothing is listed for longer than calls are late and lists lag.
 func (c *chaos) settle() {
 	for calm := 0; calm < 15; calm++ {
-		if c.takeBack() {
+		if c.terminate() {
 			calm = 0
 		}
 		if c.clock.Since(c.attempts[0].began) > 90*time.Minute {
-			c.t.Fatalf("after 90 minutes there is still something to take back, the last time %s", c.last)
+			c.t.Fatalf("after 90 minutes there is still something to terminate, the last time %s", c.last)
 		}
 	}
 }
@@ -313,7 +313,7 @@ func (c *chaos) judge() {
 	count, taken := map[string]int{}, map[string]int{}
 	for _, in := range c.world.Instances(true) {
 		count[in.Tags[inventory.LaunchTag]]++
-		if in.Phase == cloudsim.Terminated && in.Reason == cloudsim.ReasonTakenBack {
+		if in.Phase == cloudsim.Terminated && in.Reason == cloudsim.ReasonTerminated {
 			taken[in.Tags[inventory.LaunchTag]]++
 		}
 	}
@@ -322,7 +322,7 @@ func (c *chaos) judge() {
 			c.t.Errorf("launch %s of %d machines by %s has made %d", a.Token, a.Count, a.Group.Name, count[a.Token])
 		}
 		if a.succeeded && taken[a.Token] > 0 {
-			c.t.Errorf("%d machines of launch %s by %s, which is whole, were taken back", taken[a.Token], a.Token, a.Group.Name)
+			c.t.Errorf("%d machines of launch %s by %s, which is whole, were terminated", taken[a.Token], a.Token, a.Group.Name)
 		}
 	}
 	for _, line := range c.world.Bill() {

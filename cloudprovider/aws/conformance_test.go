@@ -101,7 +101,7 @@ func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alp
 		},
 		End:    func(name string) { s.world.EndAt(name, s.clock.Now()) },
 		Forget: func() { s.front.ListTerminated(time.Second) },
-		Stop:   s.world.Stop, IgnoreTakeBacks: s.world.IgnoreTakeBacks,
+		Stop:   s.world.Stop, IgnoreTerminations: s.world.IgnoreTerminations,
 		LoseReply: func() { hit(cloudsim.ReplyLost, 0, 1) },
 		Delay:     func(d time.Duration) { hit(cloudsim.CallLate, d, 3) }, // the client tries three times
 		Slow:      func(d time.Duration) { hit(cloudsim.CallSlow, d, 1) },
@@ -126,7 +126,7 @@ func elsewhere(c *cloudsim.Config) {
 	}
 }
 
-// reads are the calls that launches, take-backs and lists make and that change nothing.
+// reads are the calls that launches, terminations and lists make and that change nothing.
 var reads = []string{
 	"DescribeAutoScalingGroups", "DescribeAutoScalingInstances", "DescribeCapacityReservationTopology", "DescribeCapacityReservations",
 	"DescribeInstanceTypes", "DescribeInstances", "DescribeLaunchTemplateVersions", "DescribePlacementGroups", "DescribeSubnets",

@@ -11,7 +11,7 @@
 //	the call             CreateFleet,       CreateCapacity-      LaunchInstances of
 //	                     instant, with a    Reservation, then    the Auto Scaling
 //	                     minimum            RunInstances         group
-//	all or nothing by    AWS                AWS                  taking back what came
+//	all or nothing by    AWS                AWS                  terminating what came
 //	markets              OnDemand, Spot     OnDemand             the group's own
 //	at most              1000               1000                 100
 //	attribution after    tags from birth    tags from birth, of  an intent on the
@@ -61,17 +61,17 @@
 // end date, spec.joinTimeout after it was made, and AWS lets go of it within an hour
 // after that.
 //
-// A take-back is over once lists show it: until then it is repeated, except for machines that a
+// A termination is over once lists show it: until then it is repeated, except for machines that a
 // lifecycle hook holds: those are Terminated for Muster, though billed, and Kept where their group
 // retains them after it. Machines that AWS or a person has stopped are reported as ended, are
 // reported again if they are started again, and are terminated after ten minutes unless they are many.
 //
 // Each package below does a part of the work, and imports only those before it in this list: api makes the calls, prices knows what
 // machines cost, asg reads Auto Scaling groups, inventory lists what there is, placement puts machines near each other, discover finds
-// groups, takeback ends machines, launch makes them. Beside those, advice and permissions answer one question each. Provider wires them.
+// groups, terminate ends machines, launch makes them. Beside those, advice and permissions answer one question each. Provider wires them.
 //
 // All calls are those of package api, and only those that make machines refuse a launch. Machines beside their group are listed and
-// taken back without Auto Scaling, whose part of a list is a scope of its own.
+// terminated without Auto Scaling, whose part of a list is a scope of its own.
 //
 // All that Muster makes bears the UID of the cluster, and Auto Scaling groups are claimed for it,
 // since clusters of one account may have one name.

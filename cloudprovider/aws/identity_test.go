@@ -59,7 +59,7 @@ func TestClustersOfOneNameKeepApart(t *testing.T) {
 				t.Errorf("cluster %d lists %d machines, want its own %d: %+v", n, len(list), want, list)
 			}
 		}
-		if err := theirs.TakeBack(context.Background(), groups[1].Name, names(s.listed(theirs))); err != nil {
+		if err := theirs.Terminate(context.Background(), groups[1].Name, names(s.listed(theirs))); err != nil {
 			t.Fatal(err)
 		}
 		if alive := s.alive(); alive[token+"a"] != 4 || alive[token+"b"] != 0 {
@@ -117,7 +117,7 @@ func refusedAs(err error) string {
 }
 
 // tenant is the Muster of one of several clusters of an account, as far as it is seen in the cloud: it launches a gang in each of its
-// groups every four hours, gives it back after three, and takes back by name what is listed under a token that it does not know.
+// groups every four hours, ends it after three, and terminates by name what is listed under a token that it does not know.
 type tenant struct {
 	*sim
 	uid    string
@@ -129,7 +129,7 @@ type tenant struct {
 type tenantGang struct {
 	cloudprovider.LaunchRequest
 	at time.Time
-	// whole tells that all of its machines came; over is when it was given back, zero while it runs.
+	// whole tells that all of its machines came; over is when it was terminated, zero while it runs.
 	whole bool
 	over  time.Time
 }
@@ -145,7 +145,7 @@ func (c *tenant) launchAll() {
 	}
 }
 
-// look calls what is in flight, and takes back what is not to be there.
+// look calls what is in flight, and terminates what is not to be there.
 func (c *tenant) look(p *Provider) {
 	c.t.Helper()
 	for _, g := range c.gangs {
@@ -171,8 +171,8 @@ func (c *tenant) look(p *Provider) {
 		}
 	}
 	for group, names := range orphans {
-		if err := p.TakeBack(c.t.Context(), group, names); err != nil {
-			c.t.Errorf("cluster %s takes back %v: %v", c.uid, names, err)
+		if err := p.Terminate(c.t.Context(), group, names); err != nil {
+			c.t.Errorf("cluster %s terminates %v: %v", c.uid, names, err)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func TestTwoClustersForADay(t *testing.T) {
 	s.checkTenants(clusters, strangers)
 }
 
-// checkTenants looks whose machines were taken back, and whether they were given up.
+// checkTenants looks whose machines were terminated, and whether they were given up.
 func (s *sim) checkTenants(clusters []*tenant, strangers int) {
 	s.t.Helper()
 	made, gangs := map[string]int{}, map[string]*tenantGang{}

@@ -193,11 +193,11 @@ func TestNothingComesOfAStockout(t *testing.T) {
 		if len(machines) != 63 || s.alive()[token] != 63 {
 			t.Fatalf("got %d machines, alive %v, want 63", len(machines), s.alive())
 		}
-		if err := p.TakeBack(context.Background(), g.Name, names(machines)); err != nil {
+		if err := p.Terminate(context.Background(), g.Name, names(machines)); err != nil {
 			t.Fatal(err)
 		}
 		if len(s.alive()) > 0 {
-			t.Errorf("alive after the take-back: %v", s.alive())
+			t.Errorf("alive after the termination: %v", s.alive())
 		}
 	})
 }
@@ -342,7 +342,7 @@ func TestWhatWasRefusedIsNotBoughtToTakeItBack(t *testing.T) {
 					t.Fatalf("got %v, want a refusal", err)
 				}
 				if holds := held(s.listed(p)); len(holds) > 0 {
-					if err := p.TakeBack(t.Context(), g.Name, holds); err != nil {
+					if err := p.Terminate(t.Context(), g.Name, holds); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -462,7 +462,7 @@ func TestWhatNoCallCouldMakeIsRefused(t *testing.T) {
 }
 
 // TestASucceededProcessChangesNothing: a process that another has succeeded neither
-// launches nor takes back what the other has launched.
+// launches nor terminates what the other has launched.
 func TestASucceededProcessChangesNothing(t *testing.T) {
 	deposed := errors.New("another leads")
 	eachWay(t, func(t *testing.T, i int) {
@@ -478,8 +478,8 @@ func TestASucceededProcessChangesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.TakeBack(t.Context(), g.Name, names(machines)); !errors.Is(err, deposed) {
-			t.Errorf("TakeBack: %v; want what keeps it from acting", err)
+		if err := p.Terminate(t.Context(), g.Name, names(machines)); !errors.Is(err, deposed) {
+			t.Errorf("Terminate: %v; want what keeps it from acting", err)
 		}
 		if n := s.live(); n != 2 {
 			t.Errorf("%d machines are alive, want the two that another has launched", n)
@@ -601,7 +601,7 @@ func TestARefusalThatPassesKeepsNoReservation(t *testing.T) {
 }
 
 // TestAReservationThatEndsBetweenTwoCallsIsNoFaultOfTheGroup: a request that is deleted while its machines are made has its reservation
-// taken back. The launch that runs into it is then refused, which says nothing about the group.
+// terminated. The launch that runs into it is then refused, which says nothing about the group.
 func TestAReservationThatEndsBetweenTwoCallsIsNoFaultOfTheGroup(t *testing.T) {
 	for _, code := range []string{"InvalidCapacityReservationState", "InvalidCapacityReservationState.Unavailable"} {
 		s, g := way(t, 3, plenty(func(c *cloudsim.Config) {
@@ -614,7 +614,7 @@ func TestAReservationThatEndsBetweenTwoCallsIsNoFaultOfTheGroup(t *testing.T) {
 		if _, err := p.Launch(t.Context(), request(g, 8, token)); err == nil || cloudprovider.Refusal(err) != nil {
 			t.Errorf("%s: got %v, want an error that is no refusal", code, err)
 		}
-		if err := p.TakeBack(t.Context(), g.Name, held(s.listed(p))); err != nil || s.ownReserved() > 0 {
+		if err := p.Terminate(t.Context(), g.Name, held(s.listed(p))); err != nil || s.ownReserved() > 0 {
 			t.Errorf("%s: %v, and %d places are reserved", code, err, s.ownReserved())
 		}
 	}

@@ -185,7 +185,7 @@ func TestTheGroupsOwnMachinesDuringALaunch(t *testing.T) {
 	wantListed(t, "after it", p, s, map[string]int{"launched": 2, "the group's own": 2})
 }
 
-// The end of an intent takes back what its call has made, except for machines that run pods or are booked: those are tagged, and listed
+// The end of an intent terminates what its call has made, except for machines that run pods or are booked: those are tagged, and listed
 // under their launch.
 func TestTheEndOfAnIntentSparesWhatIsInUse(t *testing.T) {
 	for name, lag := range map[string]time.Duration{"tags are shown at once": 0, "tags are shown late": time.Minute} {
@@ -212,7 +212,7 @@ func TestTheEndOfAnIntentSparesWhatIsInUse(t *testing.T) {
 				})
 				for range 3 {
 					if holds := held(s.listed(p)); len(holds) > 0 {
-						if err := p.TakeBack(t.Context(), g.Name, holds); err != nil {
+						if err := p.Terminate(t.Context(), g.Name, holds); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -241,10 +241,10 @@ func TestAnIntentEndsWithoutTags(t *testing.T) {
 	if n := s.world.Calls(v1alpha1.ProviderAWS)["CreateTags"]; n != 1 {
 		t.Errorf("a denial was tried %d times, want once", n)
 	}
-	if err := p.TakeBack(t.Context(), g.Name, held(s.listed(p))); err != nil || s.live() > 0 {
+	if err := p.Terminate(t.Context(), g.Name, held(s.listed(p))); err != nil || s.live() > 0 {
 		t.Errorf("got %v, and %d machines are alive", err, s.live())
 	}
-	wantListed(t, "after the take-back", p, s, map[string]int{})
+	wantListed(t, "after the termination", p, s, map[string]int{})
 }
 
 // Machines that EC2 does not list yet have not gone: the intent stays until they are listed, so that nothing of the call is left behind.
@@ -256,16 +256,16 @@ func TestMachinesThatAreNotListedYetHaveNotGone(t *testing.T) {
 	}
 	p := s.provider()
 	holds := held(s.listed(p))
-	s.world.IgnoreTakeBacks(2)
-	if err := p.TakeBack(t.Context(), g.Name, holds); err == nil {
-		t.Error("the hold is taken back while its machines are not listed yet")
+	s.world.IgnoreTerminations(2)
+	if err := p.Terminate(t.Context(), g.Name, holds); err == nil {
+		t.Error("the hold is terminated while its machines are not listed yet")
 	}
 	if got := held(s.listed(p)); !slices.Equal(got, holds) {
 		t.Errorf("the holds are %v, want %v", got, holds)
 	}
 	for range 8 {
 		s.clock.Step(time.Minute)
-		_ = p.TakeBack(t.Context(), g.Name, held(s.listed(p))) // it is repeated until the machines are listed
+		_ = p.Terminate(t.Context(), g.Name, held(s.listed(p))) // it is repeated until the machines are listed
 	}
 	if s.live() > 0 {
 		t.Errorf("%d machines are alive", s.live())

@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/aws/placement"
 	"github.com/muster-dev/muster/cloudprovider/aws/prices"
 	"github.com/muster-dev/muster/cloudprovider/aws/quotas"
-	"github.com/muster-dev/muster/cloudprovider/aws/takeback"
+	"github.com/muster-dev/muster/cloudprovider/aws/terminate"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -63,7 +63,7 @@ type Provider struct {
 	inventory  *inventory.Inventory
 	placements *placement.Groups
 	discoverer *discover.Discoverer
-	taker      *takeback.Taker
+	terminator *terminate.Terminator
 	launcher   *launch.Launcher
 	scores     *advice.Scores
 	examiner   *permissions.Examiner
@@ -99,7 +99,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{api: client}
-	p.Poller = poll.New(p.list, p.takeBack, c.Clock)
+	p.Poller = poll.New(p.list, p.terminate, c.Clock)
 	cluster, table := inventory.Cluster{Name: c.Cluster, UID: c.ClusterUID}, prices.New(client, c.Region, c.Clock)
 	p.inventory = inventory.New(client, inventory.Config{
 		Cluster: cluster, Region: c.Region, NodeGroups: c.Groups, Clock: c.Clock, MayAct: c.MayAct, Watch: p.Poller,
@@ -108,9 +108,9 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	p.discoverer = discover.New(client, discover.Config{
 		Region: c.Region, Inventory: p.inventory, Placements: p.placements, Prices: table, Clock: c.Clock,
 	})
-	p.taker = takeback.New(client, p.inventory)
+	p.terminator = terminate.New(client, p.inventory)
 	p.launcher = launch.New(client, launch.Config{
-		Region: c.Region, Inventory: p.inventory, Placements: p.placements, Taker: p.taker, Clock: c.Clock, InUse: c.InUse,
+		Region: c.Region, Inventory: p.inventory, Placements: p.placements, Terminator: p.terminator, Clock: c.Clock, InUse: c.InUse,
 	})
 	p.scores = advice.New(client, c.Region, c.Clock)
 	p.examiner = permissions.New(client, permissions.Config{
@@ -155,9 +155,9 @@ func (p *Provider) list(ctx context.Context) (poll.Listing, error) {
 	return listing.Listing, err
 }
 
-// takeBack takes machines and holds back. The kind of a name follows from its form, and Auto
+// terminate terminates machines and cancels holds. The kind of a name follows from its form, and Auto
 // Scaling tells the owner of a machine, so it works for deleted groups, too.
-func (p *Provider) takeBack(ctx context.Context, _ string, names []string) error {
+func (p *Provider) terminate(ctx context.Context, _ string, names []string) error {
 	var ids []string
 	var errs []error
 	for _, name := range names {
@@ -165,10 +165,10 @@ func (p *Provider) takeBack(ctx context.Context, _ string, names []string) error
 		case strings.HasPrefix(name, "i-"):
 			ids = append(ids, name)
 		case strings.HasPrefix(name, "cr-"):
-			errs = append(errs, p.taker.Reservation(ctx, name))
+			errs = append(errs, p.terminator.Reservation(ctx, name))
 		case strings.HasPrefix(name, inventory.HoldPrefix):
-			errs = append(errs, p.launcher.TakeBack(ctx, name))
+			errs = append(errs, p.launcher.Terminate(ctx, name))
 		}
 	}
-	return errors.Join(append(errs, p.taker.Machines(ctx, ids))...)
+	return errors.Join(append(errs, p.terminator.Machines(ctx, ids))...)
 }

@@ -164,7 +164,7 @@ func TestAReplacementJoinsItsGang(t *testing.T) {
 		if _, err := p.Launch(t.Context(), together(g, 4, token+"0", "")); err != nil { // another gang, elsewhere
 			t.Fatal(err)
 		}
-		if err := p.TakeBack(t.Context(), g.Name, names(machines[:2])); err != nil {
+		if err := p.Terminate(t.Context(), g.Name, names(machines[:2])); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
@@ -466,7 +466,7 @@ func TestPlacementGroupsGo(t *testing.T) {
 			t.Parallel()
 			world := plenty(append(tc.world, racked)...)
 			if tc.slow > 0 {
-				world.TakeBacks = []cloudsim.TakeBackFault{{Cloud: v1alpha1.ProviderAWS, Delay: &metav1.Duration{Duration: tc.slow}}}
+				world.Terminations = []cloudsim.TerminationFault{{Cloud: v1alpha1.ProviderAWS, Delay: &metav1.Duration{Duration: tc.slow}}}
 			}
 			if tc.crash != "" {
 				fault(tc.crash, cloudsim.CallLost, 0, 1, 2)(&world)
@@ -490,7 +490,7 @@ func TestPlacementGroupsGo(t *testing.T) {
 				if s.listFor(p, time.Hour); len(s.front.PlacementGroups()) != 1 {
 					t.Fatal("it went while machines were in it")
 				}
-				if err := p.TakeBack(context.Background(), g.Name, names(s.listed(p))); err != nil {
+				if err := p.Terminate(context.Background(), g.Name, names(s.listed(p))); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -527,7 +527,7 @@ func TestPlacementGroupsOfOthersStay(t *testing.T) {
 	if _, err := theirs.Launch(t.Context(), together(groups[1], 2, token, "")); err != nil {
 		t.Fatal(err)
 	}
-	if err := theirs.TakeBack(t.Context(), groups[1].Name, names(s.listed(theirs))); err != nil {
+	if err := theirs.Terminate(t.Context(), groups[1].Name, names(s.listed(theirs))); err != nil {
 		t.Fatal(err)
 	}
 	if s.listFor(ours, time.Hour); len(s.front.PlacementGroups()) != 1 {
@@ -580,7 +580,7 @@ func TestPlacementGroupsCostFewCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := p.TakeBack(t.Context(), g.Name, names(s.listed(p))); err != nil {
+	if err := p.Terminate(t.Context(), g.Name, names(s.listed(p))); err != nil {
 		t.Fatal(err)
 	}
 	s.listFor(p, time.Hour)

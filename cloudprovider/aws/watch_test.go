@@ -124,11 +124,11 @@ func TestCallsOfAGangOf64(t *testing.T) {
 		s, g := way(t, i, plenty(), account())
 		p := s.provider()
 		machines := s.launched(p, g, 64)
-		if err := p.TakeBack(context.Background(), g.Name, names(machines)); err != nil {
+		if err := p.Terminate(context.Background(), g.Name, names(machines)); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want[ways[i].name], s.world.Calls(v1alpha1.ProviderAWS)); diff != "" {
-			t.Errorf("calls to launch 64 machines and take them back (-want +got):\n%s", diff)
+			t.Errorf("calls to launch 64 machines and terminate them (-want +got):\n%s", diff)
 		}
 	})
 }

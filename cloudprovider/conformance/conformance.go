@@ -40,8 +40,8 @@ type Cloud struct {
 	// Stop stops a running machine in the cloud. After the pause, if it is not zero, the machine is started again. nil if the cloud never
 	// does so.
 	Stop func(name string, pause time.Duration)
-	// IgnoreTakeBacks makes the cloud accept the next terminations of so many machines without effect; nil if it always carries them out.
-	IgnoreTakeBacks func(machines int)
+	// IgnoreTerminations makes the cloud accept the next terminations of so many machines without effect; nil if it always carries them out.
+	IgnoreTerminations func(machines int)
 	// LoseReply makes the next launch call take effect and lose its reply; nil if the cloud's
 	// calls cannot.
 	LoseReply func()
@@ -72,7 +72,7 @@ type Cloud struct {
 func (c *Cloud) lacks() map[string]bool {
 	return map[string]bool{
 		"Away": c.Away == nil || c.Elsewhere == nil, "Delay": c.Delay == nil, "Forget": c.Forget == nil, "Gathers": c.Gathers == nil,
-		"Harm": c.Harm == nil || c.Patience == 0, "IgnoreTakeBacks": c.IgnoreTakeBacks == nil, "LoseReply": c.LoseReply == nil,
+		"Harm": c.Harm == nil || c.Patience == 0, "IgnoreTerminations": c.IgnoreTerminations == nil, "LoseReply": c.LoseReply == nil,
 		"RefuseTags": c.RefuseTags == nil, "Slow": c.Slow == nil, "Stop": c.Stop == nil,
 	}
 }
@@ -143,19 +143,19 @@ func Run(t *testing.T, newCloud func(t *testing.T) *Cloud) {
 		{"a launch that the cloud cannot serve leaves nothing", stockout},
 		{"of two launches for the last machines one is whole", raced},
 		{"a group never has more machines than it may", limited},
-		{"what is taken back is what was named", takenBack},
+		{"what is terminated is what was named", terminated},
 		{"a watch tells of machines until they are gone", watched},
 		{"after a restart each machine is still known by its launch", attributed},
 		{"a machine that ends is told", ended},
 		{"a machine that is stopped is told, and again when it is started", stopped},
 		{"a machine that stays stopped goes", buried},
-		{"a take-back that the cloud does not carry out is repeated", ignored},
+		{"a termination that the cloud does not carry out is repeated", ignored},
 		{"a launch whose reply was lost is made once", lostReply},
 		{"a launch that takes longer than its caller waits is made once, or leaves nothing", late},
 		{"while a launch takes long, others see no machine that is not its own", slow},
-		{"a launch that is taken back while its call lasts is no fault of its group", overtaken},
+		{"a launch that is terminated while its call lasts is no fault of its group", overtaken},
 		{"a machine whose launch is not known yet is held, and its launch goes on", unattributed},
-		{"a launch whose machines went before lists showed them can be taken back", vanished},
+		{"a launch whose machines went before lists showed them can be terminated", vanished},
 		{"machines that must be together are", together},
 		{"a machine that joins others is where they are", joined},
 		{"a launch that no domain has room for is refused and leaves nothing", roomless},
@@ -334,11 +334,11 @@ func (s *suite) wantAlive(what string, want []string) {
 // giveUp terminates, as the provisioner does, all machines of a launch from the watch and the call, until nothing is left.
 func (s *suite) giveUp(token string, came []cloudprovider.Machine) {
 	s.Helper()
-	s.takeBack(names(came)...)
+	s.terminate(names(came)...)
 	calm := time.Duration(0)
 	s.await("nothing of the launch is left, nor turns up", func() bool {
 		left := s.left(token)
-		s.takeBack(left...)
+		s.terminate(left...)
 		if calm += step; len(left) > 0 {
 			calm = 0
 		}
@@ -357,13 +357,13 @@ func (s *suite) left(token string) (names []string) {
 	return names
 }
 
-func (s *suite) takeBack(names ...string) {
+func (s *suite) terminate(names ...string) {
 	s.Helper()
 	if len(names) == 0 {
 		return
 	}
-	if err := s.provider.TakeBack(context.Background(), s.Group.Name, names); err != nil {
-		s.Errorf("take back %v: %v", names, err)
+	if err := s.provider.Terminate(context.Background(), s.Group.Name, names); err != nil {
+		s.Errorf("terminate %v: %v", names, err)
 	}
 }
 
@@ -437,10 +437,10 @@ func limited(s *suite) {
 	s.wantAlive("those of the first launch", first)
 }
 
-func takenBack(s *suite) {
+func terminated(s *suite) {
 	all := s.mustLaunch("uid-1", 5)
-	s.takeBack(all[1], "never-was", all[3])
-	s.takeBack(all[1])
+	s.terminate(all[1], "never-was", all[3])
+	s.terminate(all[1])
 	rest := []string{all[0], all[2], all[4]}
 	s.wantAlive("the others", rest)
 	s.await("the watch tells so", func() bool {
@@ -466,7 +466,7 @@ func watched(s *suite) {
 			s.Errorf("the watch told %+v", m)
 		}
 	}
-	s.takeBack(all...)
+	s.terminate(all...)
 	s.await("their ends are told", func() bool { return s.gone(all[0]) && s.gone(all[1]) && s.gone(all[2]) })
 	if s.synced != 1 {
 		s.Errorf("the first picture was full %d times, want once", s.synced)
@@ -567,15 +567,15 @@ func buried(s *suite) {
 	s.Stop(all[0], 0)
 	s.await("it is told to have ended", func() bool { return s.gone(all[0]) })
 	s.wantAlive("both", all)
-	s.takeBack(all[0])
+	s.terminate(all[0])
 	s.await("it is gone for good", func() bool { return slices.Equal(s.Alive(), all[1:]) })
 }
 
 func ignored(s *suite) {
-	s.need("IgnoreTakeBacks")
+	s.need("IgnoreTerminations")
 	all := s.mustLaunch("uid-1", 3)
-	s.IgnoreTakeBacks(2)
-	s.takeBack(all[0], all[1])
+	s.IgnoreTerminations(2)
+	s.terminate(all[0], all[1])
 	s.wantAlive("all of them", all)
 	s.await("the others are gone", func() bool { return slices.Equal(s.Alive(), all[2:]) })
 }
@@ -610,7 +610,7 @@ func late(s *suite) {
 	s.await("those of the first launch are left", func() bool {
 		left := s.left("uid-2")
 		if len(left) > 0 {
-			_ = s.provider.TakeBack(context.Background(), s.Group.Name, left) // what is too young now is terminated after the next list
+			_ = s.provider.Terminate(context.Background(), s.Group.Name, left) // what is too young now is terminated after the next list
 		}
 		steps++
 		return steps > 150 && len(left) == 0
@@ -641,7 +641,7 @@ func joined(s *suite) {
 	s.await("all run", func() bool {
 		return !slices.ContainsFunc(all, func(name string) bool { return s.seen[name].State != cloudprovider.Running })
 	})
-	s.takeBack(all[0])
+	s.terminate(all[0])
 	s.await("one is gone", func() bool { return s.gone(all[0]) })
 	s.restart()
 	s.mustLaunch("uid-1-r", 1)
@@ -684,6 +684,6 @@ func swept(s *suite) {
 		}
 		s.restart()
 	}
-	s.takeBack(all...)
+	s.terminate(all...)
 	s.awaitFor(sweep, time.Minute, "nothing keeps machines together that are gone", func() bool { return len(g.Made()) == 0 })
 }

@@ -126,7 +126,7 @@ func blinded(h Harm) func(*suite) {
 		}
 		s.mu.Unlock()
 		end()
-		s.takeBack(all[0])
+		s.terminate(all[0])
 		s.await("the watch goes on", func() bool { return s.gone(all[0]) && !s.gone(all[1]) && !s.gone(all[2]) })
 	}
 }

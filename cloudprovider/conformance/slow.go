@@ -118,7 +118,7 @@ func overtaken(s *suite) {
 	var taken <-chan struct{}
 	s.await("the call is answered", func() bool {
 		if holds := s.left("uid-1"); taken == nil && len(holds) > 0 {
-			taken = begin(func() { _ = s.provider.TakeBack(context.Background(), s.Group.Name, holds) }) // it may have to be repeated
+			taken = begin(func() { _ = s.provider.Terminate(context.Background(), s.Group.Name, holds) }) // it may have to be repeated
 		}
 		select {
 		case <-taken:
@@ -130,11 +130,11 @@ func overtaken(s *suite) {
 		return false
 	})
 	if refused := cloudprovider.Refusal(err); refused != nil && refused.Class != v1alpha1.Lost {
-		s.Errorf("a launch that is taken back while its call lasts is told as the refusal %v", refused)
+		s.Errorf("a launch that is terminated while its call lasts is told as the refusal %v", refused)
 	}
-	s.takeBack(names(came)...)
+	s.terminate(names(came)...)
 	s.await("nothing is left", func() bool {
-		s.takeBack(s.left("uid-1")...)
+		s.terminate(s.left("uid-1")...)
 		return len(s.Alive()) == 0
 	})
 	s.giveUp("uid-1", nil)

@@ -23,10 +23,10 @@ func zoneAway(s *suite) {
 	left := func(token string) []string {
 		return slices.DeleteFunc(s.left(token), func(name string) bool { return s.seen[name].Hold })
 	}
-	takeBackThere := func(names ...string) {
+	terminateThere := func(names ...string) {
 		s.Helper()
-		if err := s.provider.TakeBack(context.Background(), s.Elsewhere.Name, names); err != nil {
-			s.Errorf("take back %v: %v", names, err)
+		if err := s.provider.Terminate(context.Background(), s.Elsewhere.Name, names); err != nil {
+			s.Errorf("terminate %v: %v", names, err)
 		}
 	}
 	var far []cloudprovider.Machine
@@ -54,7 +54,7 @@ func zoneAway(s *suite) {
 		began += step
 		return began > 2*timeout
 	})
-	s.takeBack(near...)
+	s.terminate(near...)
 	s.await("the end of those in the zone that answers is reported", func() bool { return s.gone(near[0]) && s.gone(near[1]) })
 	if b := left("far-1"); len(b) != 2 {
 		s.Errorf("after that %v are reported of the zone that is away, want two", b)
@@ -70,10 +70,10 @@ func zoneAway(s *suite) {
 	if len(again) != 2 {
 		s.Errorf("%d machines were launched once the zone was back, want 2", len(again))
 	}
-	takeBackThere(names(append(far, again...))...)
+	terminateThere(names(append(far, again...))...)
 	s.await("nothing is left there", func() bool {
 		if late := left("far-2"); len(late) > 0 {
-			takeBackThere(late...)
+			terminateThere(late...)
 		}
 		return len(left("far-1"))+len(left("far-2"))+len(left("far-3")) == 0
 	})

@@ -107,7 +107,7 @@ func TestLateAttempts(t *testing.T) {
 	}
 }
 
-// TestLateLabels: before lists show the labels of machines, a new process attributes them, counts them once, and takes them back.
+// TestLateLabels: before lists show the labels of machines, a new process attributes them, counts them once, and terminates them.
 func TestLateLabels(t *testing.T) {
 	l := newLab(t, cloudsim.Config{Pools: every(64), TagLag: metav1.Duration{Duration: time.Hour}}, simulated())
 	req := launchOf(l.nodeGroup("bulk"), 5)
@@ -130,8 +130,9 @@ func TestLateLabels(t *testing.T) {
 			t.Errorf("got %+v, want its group and its launch", m)
 		}
 	}
-	if err := l.provider().TakeBack(context.Background(), req.Group.Name, names(listed)); err != nil || len(listed) != 5 || len(l.open()) > 0 {
-		t.Errorf("%d were listed, %d are paid for after they were taken back: %v", len(listed), len(l.open()), err)
+	err := l.provider().Terminate(context.Background(), req.Group.Name, names(listed))
+	if err != nil || len(listed) != 5 || len(l.open()) > 0 {
+		t.Errorf("%d were listed, %d are paid for after they were terminated: %v", len(listed), len(l.open()), err)
 	}
 }
 
@@ -252,8 +253,8 @@ func TestZoneHangs(t *testing.T) {
 	}
 }
 
-// TestTakeBackWithoutTheGroup: machines beside a managed instance group are deleted though it cannot be listed.
-func TestTakeBackWithoutTheGroup(t *testing.T) {
+// TestTerminateWithoutTheGroup: machines beside a managed instance group are deleted though it cannot be listed.
+func TestTerminateWithoutTheGroup(t *testing.T) {
 	l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
 	p, req := l.provider(), launchOf(l.nodeGroup("bulk"), 16)
 	machines, err := launch(t, l, p, req)
@@ -262,7 +263,7 @@ func TestTakeBackWithoutTheGroup(t *testing.T) {
 	}
 	end := l.world.Harm(cloudsim.CallFault{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused,
 		Action: "instanceGroupManagers.listManagedInstances", Error: &cloudsim.Error{Code: "backendError"}})
-	if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)); err != nil || len(l.open()) > 0 {
+	if err := p.Terminate(context.Background(), req.Group.Name, names(machines)); err != nil || len(l.open()) > 0 {
 		t.Errorf("%d machines are paid for, %v: want none", len(l.open()), err)
 	}
 	end()
@@ -273,7 +274,7 @@ func TestTakeBackWithoutTheGroup(t *testing.T) {
 	end = l.world.Harm(cloudsim.CallFault{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused,
 		Action: "instanceGroupManagers.listManagedInstances", Error: &cloudsim.Error{Code: "backendError"}})
 	defer end()
-	if err := p.TakeBack(context.Background(), owned.Group.Name, names(machines)); err == nil || len(l.open()) != 4 {
+	if err := p.Terminate(context.Background(), owned.Group.Name, names(machines)); err == nil || len(l.open()) != 4 {
 		t.Errorf("%d machines are paid for, %v: want the 4 of the group, which would make others in their place", len(l.open()), err)
 	}
 }

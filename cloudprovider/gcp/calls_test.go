@@ -16,15 +16,15 @@ import (
 // last decision and, for one that is given up, until nothing of it is left.
 func TestCallsOfAGang(t *testing.T) {
 	for _, tc := range []struct {
-		method           string
-		launch, takeBack map[string]int64
+		method            string
+		launch, terminate map[string]int64
 	}{
 		{
 			method: "bulk",
 			launch: map[string]int64{"instanceGroupManagers.get": 1, "instanceTemplates.get": 1, "instances.list": 1,
 				"instances.bulkInsert": 1},
 			// The cloud has no call that deletes several instances of no group.
-			takeBack: map[string]int64{"instanceGroupManagers.listManagedInstances": 1, "instances.delete": 64},
+			terminate: map[string]int64{"instanceGroupManagers.listManagedInstances": 1, "instances.delete": 64},
 		},
 		{
 			method: "flex",
@@ -32,7 +32,7 @@ func TestCallsOfAGang(t *testing.T) {
 				"instanceGroupManagers.get": 1, "instanceTemplates.get": 1, "instances.list": 1, "instanceGroupManagerResizeRequests.get": 2,
 				"instanceGroupManagerResizeRequests.insert": 1, "instanceGroupManagers.listManagedInstances": 1,
 			},
-			takeBack: map[string]int64{"instanceGroupManagers.listManagedInstances": 1, "instanceGroupManagers.deleteInstances": 1},
+			terminate: map[string]int64{"instanceGroupManagers.listManagedInstances": 1, "instanceGroupManagers.deleteInstances": 1},
 		},
 		{
 			method: "owned",
@@ -40,7 +40,7 @@ func TestCallsOfAGang(t *testing.T) {
 				"instanceGroupManagers.get": 1, "instanceTemplates.get": 1, "instances.list": 1,
 				"instanceGroupManagers.createInstances": 1, "instanceGroupManagers.listManagedInstances": 2,
 			},
-			takeBack: map[string]int64{"instanceGroupManagers.listManagedInstances": 1, "instanceGroupManagers.deleteInstances": 1},
+			terminate: map[string]int64{"instanceGroupManagers.listManagedInstances": 1, "instanceGroupManagers.deleteInstances": 1},
 		},
 	} {
 		t.Run(tc.method, func(t *testing.T) {
@@ -54,11 +54,11 @@ func TestCallsOfAGang(t *testing.T) {
 			if diff := cmp.Diff(tc.launch, launched); diff != "" {
 				t.Errorf("calls to launch (-want +got):\n%s", diff)
 			}
-			if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)); err != nil {
+			if err := p.Terminate(context.Background(), req.Group.Name, names(machines)); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.takeBack, l.callsSince(launched)); diff != "" {
-				t.Errorf("calls to take back (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tc.terminate, l.callsSince(launched)); diff != "" {
+				t.Errorf("calls to terminate (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -44,7 +44,7 @@ type gang struct {
 func (g *gang) inFlight() bool { return !g.whole && g.givenUp.IsZero() }
 
 // TestChaos runs gangs through a cloud that misbehaves, with an adapter that is
-// restarted at any time, and takes back as the core does: by name, what is listed
+// restarted at any time, and terminates as the core does: by name, what is listed
 // and belongs to no launch that goes on. No machine of a launch that was given up
 // stays, none is paid for past the bound, and no launch has more than it asked for.
 func TestChaos(t *testing.T) {
@@ -82,7 +82,7 @@ func misbehaving(r *rand.Rand) cloudsim.Config {
 		{Type: v1alpha1.FaultReclaim, Percent: percent(20), After: seconds(90)},
 	}
 	config := cloudsim.Config{Seed: r.Int64(), Pools: racked(every(int32(3+r.IntN(8)), faults...)), Lag: *seconds(20), TagLag: *seconds(40)}
-	config.TakeBacks = []cloudsim.TakeBackFault{
+	config.Terminations = []cloudsim.TerminationFault{
 		{Cloud: v1alpha1.ProviderGCP, Share: cloudsim.Share{Percent: 1 + r.IntN(9)}},
 		{Cloud: v1alpha1.ProviderGCP, Share: cloudsim.Share{Percent: 1 + r.IntN(29)}, Delay: seconds(60)},
 	}
@@ -119,7 +119,7 @@ func misbehaving(r *rand.Rand) cloudsim.Config {
 	return config
 }
 
-// launches and take-backs are the calls that may be slow.
+// launches and terminations are the calls that may be slow.
 var launches = []string{
 	"instances.bulkInsert", "instances.delete", "resourcePolicies.insert",
 	"instanceGroupManagers.createInstances", "instanceGroupManagers.deleteInstances",
@@ -139,7 +139,7 @@ func chaosRun(t *testing.T, seed uint64, outcomes map[string]int) {
 		sim.Groups[3].ActionOnFailure = "REPAIR"
 	}
 	for i := range sim.Templates {
-		// Longer than the bound: machines that are taken back must not get that time.
+		// Longer than the bound: machines that are terminated must not get that time.
 		sim.Templates[i].GracefulShutdown.Duration = time.Duration(r.IntN(2)) * time.Hour
 	}
 	l := newLab(t, misbehaving(r), sim)
@@ -170,7 +170,7 @@ func chaosRun(t *testing.T, seed uint64, outcomes map[string]int) {
 				l.during(p, func() { g.call(l, p, deadline, outcomes) })
 			}
 		}
-		takeBackOrphans(r, l, p, gangs, outcomes)
+		terminateOrphans(r, l, p, gangs, outcomes)
 		checkChaos(t, l, gangs)
 		step := round
 		if now.After(deadline.Add(time.Minute)) {
@@ -238,8 +238,8 @@ func (l *lab) during(p *gcp.Provider, call func()) {
 	}, round)
 }
 
-// takeBackOrphans takes back, by name, what no launch owns.
-func takeBackOrphans(r *rand.Rand, l *lab, p *gcp.Provider, gangs []*gang, outcomes map[string]int) {
+// terminateOrphans terminates, by name, what no launch owns.
+func terminateOrphans(r *rand.Rand, l *lab, p *gcp.Provider, gangs []*gang, outcomes map[string]int) {
 	owned := map[string]bool{}
 	for _, g := range gangs {
 		owned[g.Token] = g.whole || g.inFlight()
@@ -257,7 +257,7 @@ func takeBackOrphans(r *rand.Rand, l *lab, p *gcp.Provider, gangs []*gang, outco
 			names = append(names, stale)
 		}
 		var err error
-		l.during(p, func() { err = p.TakeBack(context.Background(), group, names) })
+		l.during(p, func() { err = p.Terminate(context.Background(), group, names) })
 		if err != nil {
 			outcomes["call failed"]++
 		}
@@ -276,7 +276,7 @@ func checkChaos(t *testing.T, l *lab, gangs []*gang) {
 			}
 			if in.Phase != cloudsim.Terminated {
 				alive++
-			} else if in.Reason == cloudsim.ReasonTakenBack {
+			} else if in.Reason == cloudsim.ReasonTerminated {
 				taken++
 			}
 		}
@@ -284,7 +284,7 @@ func checkChaos(t *testing.T, l *lab, gangs []*gang) {
 			t.Errorf("launch %s has %d machines and asked for %d", g.Token, alive, g.Count)
 		}
 		if g.whole && taken > 0 {
-			t.Errorf("%d machines of launch %s, which is whole, were taken back", taken, g.Token)
+			t.Errorf("%d machines of launch %s, which is whole, were terminated", taken, g.Token)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // muster is the Muster of one cluster, as far as it is seen in the cloud: it launches a gang
-// in each of its groups every four hours, gives it back after three, and takes back by name
+// in each of its groups every four hours, ends it after three, and terminates by name
 // what is listed under a token that it does not know.
 type muster struct {
 	*lab
@@ -32,7 +32,7 @@ type muster struct {
 type ownGang struct {
 	cloudprovider.LaunchRequest
 	at time.Time
-	// over is when it was refused or given back; zero while it runs.
+	// over is when it was refused or terminated; zero while it runs.
 	over time.Time
 }
 
@@ -73,7 +73,7 @@ func (m *muster) launchAll() {
 	}
 }
 
-// look calls what is in flight, and takes back what is not to be there.
+// look calls what is in flight, and terminates what is not to be there.
 func (m *muster) look(p *gcp.Provider) {
 	m.Helper()
 	for _, g := range m.gangs {
@@ -99,8 +99,8 @@ func (m *muster) look(p *gcp.Provider) {
 		}
 	}
 	for group, names := range orphans {
-		if err := p.TakeBack(context.Background(), group, names); err != nil {
-			m.Errorf("cluster %s takes back %v: %v", m.name, names, err)
+		if err := p.Terminate(context.Background(), group, names); err != nil {
+			m.Errorf("cluster %s terminates %v: %v", m.name, names, err)
 		}
 	}
 }
@@ -163,9 +163,9 @@ func TestTwoClustersForADay(t *testing.T) {
 	}
 }
 
-// TestTakeBackOfOthers: what another Muster or a person has made is not deleted, even by
+// TestTerminateOfOthers: what another Muster or a person has made is not deleted, even by
 // name.
-func TestTakeBackOfOthers(t *testing.T) {
+func TestTerminateOfOthers(t *testing.T) {
 	l := newLab(t, cloudsim.Config{Pools: every(64)}, shared("prod", "prod"))
 	blue, green := newMuster(l, "prod", "blue"), newMuster(l, "prod", "green")
 	theirs := blue.provider()
@@ -184,7 +184,7 @@ func TestTakeBackOfOthers(t *testing.T) {
 				named = append(named, m.Name)
 			}
 		}
-		if err := p.TakeBack(context.Background(), green.groups[i].Name, named); err != nil {
+		if err := p.Terminate(context.Background(), green.groups[i].Name, named); err != nil {
 			t.Error(err)
 		}
 	}
@@ -193,7 +193,7 @@ func TestTakeBackOfOthers(t *testing.T) {
 	}
 }
 
-// checkClusters looks whose machines were taken back, and whether they were given up.
+// checkClusters looks whose machines were terminated, and whether they were given up.
 func (l *lab) checkClusters(clusters []*muster, strangers []cloudsim.Line) {
 	l.Helper()
 	made := map[string]int{}
@@ -205,7 +205,7 @@ func (l *lab) checkClusters(clusters []*muster, strangers []cloudsim.Line) {
 				continue
 			}
 			owner = m.uid
-			if in.Reason == cloudsim.ReasonTakenBack && (g.over.IsZero() || in.TerminatedAt.Before(g.over)) {
+			if in.Reason == cloudsim.ReasonTerminated && (g.over.IsZero() || in.TerminatedAt.Before(g.over)) {
 				l.Errorf("%s of cluster %s was deleted while its gang was running", in.ID, m.name)
 			}
 			if in.Phase != cloudsim.Terminated && !g.over.IsZero() {

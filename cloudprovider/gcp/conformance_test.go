@@ -80,7 +80,7 @@ func conformingCloud(t *testing.T, method string) *conformance.Cloud {
 			i := slices.IndexFunc(l.open(), func(line cloudsim.Line) bool { return strings.HasPrefix(line.ID, name) })
 			l.world.EndAt(l.open()[i].ID, l.clock.Now())
 		},
-		Stop: l.world.Stop, IgnoreTakeBacks: l.world.IgnoreTakeBacks,
+		Stop: l.world.Stop, IgnoreTerminations: l.world.IgnoreTerminations,
 		LoseReply: func() { hit(cloudsim.ReplyLost, 0) },
 		Delay:     func(d time.Duration) { hit(cloudsim.CallLate, d) },
 		Slow:      func(d time.Duration) { hit(cloudsim.CallSlow, d) },

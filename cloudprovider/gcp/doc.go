@@ -7,7 +7,7 @@
 //	                          themselves, with its location
 //	muster-dev-max-nodes      how many machines there may be, unless an autoscaler of
 //	                          mode OFF says so
-//	muster-dev-min-nodes      how many stay when idle ones are given back
+//	muster-dev-min-nodes      how many stay when idle ones are terminated
 //	muster-dev-startup-taints the taints that another component removes while a node starts,
 //	                          as key=value:Effect,…, beside those with cluster-autoscaler's
 //	                          prefixes
@@ -27,11 +27,11 @@
 //	placement    what keeps machines near each other: policies, and blocks of reservations
 //	discover     which groups there are, and what their machines offer
 //	launch       launches, a file for each method
-//	takeback     the end of machines
+//	terminate     the end of machines
 //	advice       what Google says of the chance of getting machines
 //	permissions  what the calls need, and what the caller lacks
 //
-// Each imports only what stands above it: discover, launch and takeback do not know each other. This package wires them.
+// Each imports only what stands above it: discover, launch and terminate do not know each other. This package wires them.
 //
 // # Whose a machine is
 //

@@ -125,7 +125,7 @@ func TestACancelledResizeRequestIsLost(t *testing.T) {
 		t.Fatalf("got %v, %v: want a hold", waiting, err)
 	}
 	l.clock.Step(10 * time.Second)
-	if err := l.provider().TakeBack(t.Context(), req.Group.Name, []string{waiting[0].Name}); err != nil {
+	if err := l.provider().Terminate(t.Context(), req.Group.Name, []string{waiting[0].Name}); err != nil {
 		t.Fatal(err)
 	}
 	l.clock.Step(10 * time.Second)

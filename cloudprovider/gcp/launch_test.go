@@ -145,9 +145,9 @@ func TestLaunchRefused(t *testing.T) {
 			if refusal == nil || refusal.Class != tc.want || !strings.Contains(refusal.Error(), tc.wantText) {
 				t.Fatalf("got %v, want class %s and %q", err, tc.want, tc.wantText)
 			}
-			// The core takes back what came.
+			// The core terminates what came.
 			if len(machines) > 0 {
-				if err := l.provider().TakeBack(context.Background(), req.Group.Name, names(machines)); err != nil {
+				if err := l.provider().Terminate(context.Background(), req.Group.Name, names(machines)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -270,7 +270,7 @@ func TestHoldCancelled(t *testing.T) {
 			if late {
 				l.clock.Step(11 * time.Minute)
 			}
-			if err := p.TakeBack(context.Background(), req.Group.Name, names(holds)); err != nil {
+			if err := p.Terminate(context.Background(), req.Group.Name, names(holds)); err != nil {
 				t.Fatal(err)
 			}
 			l.clock.Step(time.Hour)
@@ -288,14 +288,14 @@ func TestHoldCancelled(t *testing.T) {
 	}
 }
 
-// TestNothingToDelete takes back machines of a resize request that still waits: there
+// TestNothingToDelete terminates machines of a resize request that still waits: there
 // are none, which is no error, and the request goes on.
 func TestNothingToDelete(t *testing.T) {
 	for _, method := range []string{"flex", "flex-regional"} {
 		l := newLab(t, cloudsim.Config{Pools: every(2)}, simulated())
 		p, req := l.provider(), launchOf(l.nodeGroup(method), 3)
 		holds, _ := p.Launch(context.Background(), req)
-		if err := p.TakeBack(context.Background(), req.Group.Name, []string{strings.Replace(holds[0].Name, "-all", "-0", 1)}); err != nil {
+		if err := p.Terminate(context.Background(), req.Group.Name, []string{strings.Replace(holds[0].Name, "-all", "-0", 1)}); err != nil {
 			t.Errorf("%s: %v", method, err)
 		}
 		if left := l.list(l.provider()); len(left) != 1 || !left[0].Hold {
@@ -315,7 +315,7 @@ func TestMachinesGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.clock.Step(after)
-		if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)[:1]); err != nil {
+		if err := p.Terminate(context.Background(), req.Group.Name, names(machines)[:1]); err != nil {
 			t.Fatal(err)
 		}
 		left, err := l.provider().Launch(context.Background(), req)
@@ -359,7 +359,7 @@ func TestOperationRuns(t *testing.T) {
 }
 
 // TestASucceededProcessChangesNothing: a process that another has succeeded neither
-// launches nor takes back what the other has launched.
+// launches nor terminates what the other has launched.
 func TestASucceededProcessChangesNothing(t *testing.T) {
 	deposed := errors.New("another leads")
 	for _, method := range methods {
@@ -373,8 +373,8 @@ func TestASucceededProcessChangesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := p.TakeBack(t.Context(), g.Name, []string{machines[0].Name}); !errors.Is(err, deposed) {
-				t.Errorf("TakeBack: %v; want what keeps it from acting", err)
+			if err := p.Terminate(t.Context(), g.Name, []string{machines[0].Name}); !errors.Is(err, deposed) {
+				t.Errorf("Terminate: %v; want what keeps it from acting", err)
 			}
 			if n := len(l.open()); n != 2 {
 				t.Errorf("%d machines are paid for, want the two that another has launched", n)

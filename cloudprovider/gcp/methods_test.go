@@ -60,7 +60,7 @@ func TestMethods(t *testing.T) {
 			}
 			givenUp := l.clock.Now()
 			l.clock.Step(5 * time.Second)
-			if err := p.TakeBack(context.Background(), req.Group.Name, names(listed)); err != nil {
+			if err := p.Terminate(context.Background(), req.Group.Name, names(listed)); err != nil {
 				t.Fatal(err)
 			}
 			l.clock.Step(time.Hour)

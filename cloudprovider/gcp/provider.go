@@ -20,8 +20,8 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/gcp/placement"
 	"github.com/muster-dev/muster/cloudprovider/gcp/prices"
 	"github.com/muster-dev/muster/cloudprovider/gcp/quotas"
-	"github.com/muster-dev/muster/cloudprovider/gcp/takeback"
 	"github.com/muster-dev/muster/cloudprovider/gcp/template"
+	"github.com/muster-dev/muster/cloudprovider/gcp/terminate"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -92,7 +92,7 @@ type Provider struct {
 	policies   *placement.Policies
 	discoverer *discover.Discoverer
 	launcher   *launch.Launcher
-	taker      *takeback.Taker
+	terminator *terminate.Terminator
 }
 
 var (
@@ -139,8 +139,8 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	p.launcher = launch.New(cloud, launch.Config{
 		Inventory: p.inventory, Templates: templates, Policies: p.policies, Dense: placement.NewDense(cloud, config.Clock),
 	})
-	p.taker = takeback.New(cloud, p.inventory, config.InUse)
-	p.poller = poll.New(p.list, p.taker.Take, config.Clock)
+	p.terminator = terminate.New(cloud, p.inventory, config.InUse)
+	p.poller = poll.New(p.list, p.terminator.Machines, config.Clock)
 	return p, nil
 }
 
@@ -194,10 +194,10 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 	return machines, err
 }
 
-// TakeBack implements cloudprovider.Taker. What is taken back runs no pod of a gang any more, so that it
+// Terminate implements cloudprovider.Terminator. What is terminated runs no pod of a gang any more, so that it
 // is not paid for while a template would let its workload end. Members of the managed instance group
 // are deleted by it, which lowers its target size by exactly them; all others one by
 // one; resize requests are cancelled.
-func (p *Provider) TakeBack(ctx context.Context, group string, names []string) error {
-	return p.poller.TakeBack(ctx, group, names)
+func (p *Provider) Terminate(ctx context.Context, group string, names []string) error {
+	return p.poller.Terminate(ctx, group, names)
 }

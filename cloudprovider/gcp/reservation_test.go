@@ -75,7 +75,7 @@ func TestAReservationThatEnds(t *testing.T) {
 }
 
 // Machines that have consumed a reservation that is over go on at the on-demand price: their group
-// stays, so that idle ones are given back, and nothing is launched there.
+// stays, so that idle ones are terminated, and nothing is launched there.
 func TestAReservationThatIsOver(t *testing.T) {
 	l := boundTo(t, gcpsim.Template{Reservation: "calendar"})
 	p := l.provider()

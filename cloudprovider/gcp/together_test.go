@@ -123,7 +123,7 @@ func TestReplacementsJoinThePolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.clock.Step(2 * time.Minute)
-	if err := l.provider().TakeBack(t.Context(), g.Name, names(first[:1])); err != nil {
+	if err := l.provider().Terminate(t.Context(), g.Name, names(first[:1])); err != nil {
 		t.Fatal(err)
 	}
 	join := togetherOf(g, 1, "b")
@@ -346,7 +346,7 @@ func TestPoliciesAreSwept(t *testing.T) {
 		}
 	}
 	p = l.provider() // a restart
-	if err := p.TakeBack(t.Context(), g.Name, names(machines)); err != nil {
+	if err := p.Terminate(t.Context(), g.Name, names(machines)); err != nil {
 		t.Fatal(err)
 	}
 	l.listFor(foreign, 20*time.Minute)
@@ -413,7 +413,7 @@ func TestSweepingGoesWrong(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := p.TakeBack(context.Background(), g.Name, names(machines)); err != nil {
+			if err := p.Terminate(context.Background(), g.Name, names(machines)); err != nil {
 				t.Fatal(err)
 			}
 			l.world.HitNext(policyCall("resourcePolicies.delete", kind), 1)

@@ -102,8 +102,8 @@ func TestLaunch(t *testing.T) {
 		token string
 		count int
 		// before the step
-		kill      []int // ordinals that are terminated
-		takeBack  []int // ordinals that are deleted
+		kill      []int // ordinals that end by themselves
+		terminate []int // ordinals that are deleted
 		forgetful bool  // the caller's NodeGroup is as it was in the beginning
 
 		want        []int64 // ordinals that are returned
@@ -148,23 +148,23 @@ func TestLaunch(t *testing.T) {
 				{token: "b", count: 1, wantRefusal: "InsufficientCapacity"},
 			},
 		},
-		"what is taken back and what died is there to be had again": {
+		"what is terminated and what died is there to be had again": {
 			script: v1alpha1.KwokPool{Holds: new(int32(3))},
 			steps: []step{
 				{token: "a", count: 3, want: []int64{0, 1, 2}},
-				{token: "b", count: 2, takeBack: []int{0}, kill: []int{1}, want: []int64{3, 4}},
+				{token: "b", count: 2, terminate: []int{0}, kill: []int{1}, want: []int64{3, 4}},
 			},
 		},
 		"ordinals are never used twice, though all machines are gone": {
 			steps: []step{
 				{token: "a", count: 2, want: []int64{0, 1}},
-				{token: "b", count: 1, takeBack: []int{0, 1}, want: []int64{2}},
+				{token: "b", count: 1, terminate: []int{0, 1}, want: []int64{2}},
 			},
 		},
 		"the caller's picture of the group may be old": {
 			steps: []step{
 				{token: "a", count: 2, want: []int64{0, 1}},
-				{token: "b", count: 1, takeBack: []int{0, 1}, forgetful: true, want: []int64{2}},
+				{token: "b", count: 1, terminate: []int{0, 1}, forgetful: true, want: []int64{2}},
 			},
 		},
 		"the group's limit is a refusal": {
@@ -184,8 +184,8 @@ func TestLaunch(t *testing.T) {
 			world := newWorld(t, group)
 			for i, step := range tc.steps {
 				world.clock.SetTime(now.Add(time.Duration(i) * time.Minute))
-				world.terminate(step.kill)
-				world.takeBack(step.takeBack)
+				world.end(step.kill)
+				world.terminate(step.terminate)
 				asked := group
 				if !step.forgetful {
 					asked = world.group("h100")
@@ -245,7 +245,7 @@ func TestACrashAtAnyWriteEndsInTheSameMachines(t *testing.T) {
 				for _, m := range got {
 					names = append(names, m.Name)
 				}
-				if err := world.provider().TakeBack(t.Context(), "h100", names); err != nil {
+				if err := world.provider().Terminate(t.Context(), "h100", names); err != nil {
 					t.Fatal(err)
 				}
 				if got := world.group("h100").Status.Launched; got != 8 {
@@ -299,7 +299,7 @@ func TestADeletedGroupIsARefusalAndABusyAPIServerIsNot(t *testing.T) {
 	}
 }
 
-func TestTakeBack(t *testing.T) {
+func TestTerminate(t *testing.T) {
 	group := gpuGroup("h100")
 	world := newWorld(t, group)
 	provider := world.provider()
@@ -309,7 +309,7 @@ func TestTakeBack(t *testing.T) {
 	}
 	names := []string{machines[0].Name, "never-was", machines[2].Name, machines[0].Name}
 	for range 2 {
-		if err := provider.TakeBack(t.Context(), "h100", names); err != nil {
+		if err := provider.Terminate(t.Context(), "h100", names); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -317,7 +317,7 @@ func TestTakeBack(t *testing.T) {
 		t.Errorf("left are %v, want %s alone", left, machines[1].Name)
 	}
 	world.crashAt = 0
-	if err := provider.TakeBack(t.Context(), "h100", names); err == nil {
+	if err := provider.Terminate(t.Context(), "h100", names); err == nil {
 		t.Error("a dead API server gave no error")
 	}
 }
@@ -422,7 +422,7 @@ func (w *world) machines() []kwokv1alpha1.Machine {
 	return list.Items
 }
 
-func (w *world) terminate(ordinals []int) {
+func (w *world) end(ordinals []int) {
 	w.t.Helper()
 	for _, m := range w.machines() {
 		if slices.Contains(ordinals, int(m.Spec.Ordinal)) {
@@ -434,11 +434,11 @@ func (w *world) terminate(ordinals []int) {
 	}
 }
 
-func (w *world) takeBack(ordinals []int) {
+func (w *world) terminate(ordinals []int) {
 	w.t.Helper()
 	for _, m := range w.machines() {
 		if slices.Contains(ordinals, int(m.Spec.Ordinal)) {
-			if err := w.provider().TakeBack(context.Background(), m.Spec.Group, []string{m.Name}); err != nil {
+			if err := w.provider().Terminate(context.Background(), m.Spec.Group, []string{m.Name}); err != nil {
 				w.t.Fatal(err)
 			}
 		}

@@ -55,9 +55,9 @@ func EndWith(machines []cloudprovider.Machine, groups ...*v1alpha1.NodeGroup) {
 type Poller struct {
 	// List returns all machines of the cloud's groups. An error means that none of them are known, not that there are none.
 	List func(context.Context) (Listing, error)
-	// Take terminates machines of a group, as a cloudprovider.Taker does.
-	Take  func(ctx context.Context, group string, names []string) error
-	Clock clock.WithTicker
+	// terminate terminates machines of a group, as a cloudprovider.Terminator does.
+	terminate func(ctx context.Context, group string, names []string) error
+	Clock     clock.WithTicker
 
 	mu sync.Mutex
 	// noted are the machines that calls have returned and no list has shown.
@@ -76,19 +76,19 @@ type Poller struct {
 type key struct{ group, name string }
 
 // New returns a Poller.
-func New(list func(context.Context) (Listing, error), take func(context.Context, string, []string) error,
+func New(list func(context.Context) (Listing, error), terminate func(context.Context, string, []string) error,
 	clock clock.WithTicker) *Poller {
 	return &Poller{
-		List: list, Take: take, Clock: clock, noted: NewRecent[key, cloudprovider.Machine](Grace, clock),
+		List: list, terminate: terminate, Clock: clock, noted: NewRecent[key, cloudprovider.Machine](Grace, clock),
 		taken: map[key]time.Time{}, listed: map[string]time.Time{},
 		hurry: make(chan struct{}, 1),
 	}
 }
 
-// TakeBack implements cloudprovider.Taker.
-func (p *Poller) TakeBack(ctx context.Context, group string, names []string) error {
+// Terminate implements cloudprovider.Terminator.
+func (p *Poller) Terminate(ctx context.Context, group string, names []string) error {
 	defer p.Note() // a list will soon show the termination
-	if err := p.Take(ctx, group, names); err != nil {
+	if err := p.terminate(ctx, group, names); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -264,11 +264,11 @@ func (p *Poller) takeAgain(ctx context.Context, listed map[key]cloudprovider.Mac
 	due, waits := p.overdue(listed)
 	for _, group := range slices.Sorted(maps.Keys(due)) {
 		logger := log.FromContext(ctx).WithValues("group", group, "machines", due[group])
-		if err := p.Take(ctx, group, due[group]); err != nil {
+		if err := p.terminate(ctx, group, due[group]); err != nil {
 			logger.Error(err, "Machines that are to go are still listed, and taking them back failed; it will be retried")
 			continue
 		}
-		logger.Info("Machines that are to go are still listed, so they have been taken back again")
+		logger.Info("Machines that are to go are still listed, so they have been terminated again")
 	}
 	return waits
 }

@@ -28,7 +28,7 @@ type cloud struct {
 	failed   map[string]error
 	lists    int
 	told     []string
-	// taken are the take-backs, which fail with refused and are not carried out by themselves.
+	// taken are the terminations, which fail with refused and are not carried out by themselves.
 	taken   []string
 	refused error
 	synced  bool
@@ -62,8 +62,8 @@ func (c *cloud) looks() int {
 	return c.lists
 }
 
-// takeBacks are those since the last question.
-func (c *cloud) takeBacks() []string {
+// terminations are those since the last question.
+func (c *cloud) terminations() []string {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,12 +242,12 @@ func TestAMachineThatIsStartedAgain(t *testing.T) {
 		c.set(nil, start(cloudprovider.Booting, 2))
 		pass(Calm)
 		want(t, "it is started again", c.news(), []string{"a 0 uid-1"})
-		want(t, "it is taken back", c.takeBacks(), []string(nil))
+		want(t, "it is terminated", c.terminations(), []string(nil))
 		c.set(nil, start(cloudprovider.Terminated, 2))
 		pass(Busy)
 		want(t, "it is stopped again", c.news(), []string{"a 2 uid-1"})
 		pass(time.Hour)
-		want(t, "whether it goes is for others to decide", c.takeBacks(), []string(nil))
+		want(t, "whether it goes is for others to decide", c.terminations(), []string(nil))
 		gone := start(cloudprovider.Terminated, 2)
 		gone.Kept = false
 		c.set(nil, gone)
@@ -256,31 +256,31 @@ func TestAMachineThatIsStartedAgain(t *testing.T) {
 	})
 }
 
-// A take-back is over once lists show it.
-func TestATakeBackIsRepeated(t *testing.T) {
+// A termination is over once lists show it.
+func TestATerminationIsRepeated(t *testing.T) {
 	c := &cloud{}
 	c.set(nil, machine("a", cloudprovider.Running), machine("b", cloudprovider.Running))
 	watch(t, c, func(t *testing.T, p *Poller) {
 		c.refused = errors.New("termination protection")
-		if err := p.TakeBack(t.Context(), "gpu", []string{"a", "b"}); err == nil {
+		if err := p.Terminate(t.Context(), "gpu", []string{"a", "b"}); err == nil {
 			t.Error("the refusal is lost")
 		}
 		c.refused = nil
 		pass(2 * Again)
-		want(t, "one that was refused is left to the caller", c.takeBacks(), []string{"gpu[a b]"})
-		if err := p.TakeBack(t.Context(), "gpu", []string{"a", "b"}); err != nil {
+		want(t, "one that was refused is left to the caller", c.terminations(), []string{"gpu[a b]"})
+		if err := p.Terminate(t.Context(), "gpu", []string{"a", "b"}); err != nil {
 			t.Error(err)
 		}
 		c.set(nil, machine("a", cloudprovider.Running), machine("b", cloudprovider.Terminated))
 		pass(Again - time.Second)
-		want(t, "it may take a while", c.takeBacks(), []string{"gpu[a b]"})
+		want(t, "it may take a while", c.terminations(), []string{"gpu[a b]"})
 		pass(2 * Busy)
-		want(t, "what is still listed is taken back again", c.takeBacks(), []string{"gpu[a]"})
+		want(t, "what is still listed is terminated again", c.terminations(), []string{"gpu[a]"})
 		pass(Again)
-		want(t, "and again", c.takeBacks(), []string{"gpu[a]"})
+		want(t, "and again", c.terminations(), []string{"gpu[a]"})
 		c.set(nil)
 		pass(2 * Again)
-		want(t, "until it is gone", c.takeBacks(), []string(nil))
+		want(t, "until it is gone", c.terminations(), []string(nil))
 	})
 }
 
@@ -360,28 +360,28 @@ func TestAMachineKeepsItsLaunch(t *testing.T) {
 	})
 }
 
-// A machine that was taken back and has ended may be kept by its cloud later: the take-back is repeated.
+// A machine that was terminated and has ended may be kept by its cloud later: the termination is repeated.
 func TestAMachineThatIsKeptAfterItsEndIsTakenAgain(t *testing.T) {
 	c := &cloud{}
 	c.set(nil, machine("a", cloudprovider.Running))
 	watch(t, c, func(t *testing.T, p *Poller) {
-		if err := p.TakeBack(t.Context(), "gpu", []string{"a"}); err != nil {
+		if err := p.Terminate(t.Context(), "gpu", []string{"a"}); err != nil {
 			t.Fatal(err)
 		}
 		ended := machine("a", cloudprovider.Terminated)
 		c.set(nil, ended)
 		pass(time.Hour)
-		want(t, "take-backs while it has ended", c.takeBacks(), []string{"gpu[a]"})
+		want(t, "terminations while it has ended", c.terminations(), []string{"gpu[a]"})
 		lists := c.looks()
 		pass(10 * Calm)
 		want(t, "lists in ten minutes after its end", c.looks()-lists, 10)
 		ended.Kept = true
 		c.set(nil, ended)
 		pass(Calm)
-		want(t, "take-backs once it is kept", c.takeBacks(), []string{"gpu[a]"})
+		want(t, "terminations once it is kept", c.terminations(), []string{"gpu[a]"})
 		c.set(nil)
 		pass(Grace + Calm)
-		want(t, "take-backs of what is gone", c.takeBacks(), []string(nil))
+		want(t, "terminations of what is gone", c.terminations(), []string(nil))
 		want(t, "what is remembered of it", len(p.taken), 0)
 	})
 }

@@ -254,7 +254,7 @@ func (r *run) terminate(ctx context.Context) (string, error) {
 		}
 		if quiet += between; len(names) > 0 {
 			quiet, since = 0, r.listedAt()
-			last = r.provider.TakeBack(ctx, r.Group.Name, names)
+			last = r.provider.Terminate(ctx, r.Group.Name, names)
 		}
 		// A cloud whose lists fail shows nothing, whatever is left.
 		if quiet >= calm && (since.IsZero() || r.listedAt().After(since)) {

@@ -47,7 +47,7 @@ func (c *cloud) Launch(_ context.Context, r cloudprovider.LaunchRequest) (out []
 	return out, nil
 }
 
-func (c *cloud) TakeBack(_ context.Context, _ string, names []string) error {
+func (c *cloud) Terminate(_ context.Context, _ string, names []string) error {
 	for _, name := range names {
 		c.mu.Lock()
 		m := c.alive[name]

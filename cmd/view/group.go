@@ -74,7 +74,7 @@ func GroupLineOf(ng *v1alpha1.NodeGroup, now time.Time) GroupLine {
 			}
 		}
 	}
-	for _, name := range []string{v1alpha1.ConditionNodesPresent, v1alpha1.ConditionGivesBack, v1alpha1.ConditionListed,
+	for _, name := range []string{v1alpha1.ConditionNodesPresent, v1alpha1.ConditionScaleDownAllowed, v1alpha1.ConditionListed,
 		v1alpha1.ConditionSound, v1alpha1.ConditionTemplateMatches, v1alpha1.ConditionObtainable} {
 		// Backoffs are above.
 		if c := apimeta.FindStatusCondition(ng.Status.Conditions, name); c != nil && c.Status == metav1.ConditionFalse &&

@@ -28,8 +28,8 @@ type Config struct {
 	Calls []CallFault `json:"calls,omitempty"`
 	// Throttles bound how often calls may come.
 	Throttles []Throttle `json:"throttles,omitempty"`
-	// TakeBacks are the mishaps of take-backs: each gets the first that hits it.
-	TakeBacks []TakeBackFault `json:"takeBacks,omitempty"`
+	// Terminations are the mishaps of terminations: each gets the first that hits it.
+	Terminations []TerminationFault `json:"terminations,omitempty"`
 	// Stops are the machines that a cloud stops by itself: each gets the first that hits it.
 	Stops []Stop `json:"stops,omitempty"`
 	// NodesStay are the machines whose Node objects outlive them, as in a cluster without a
@@ -128,12 +128,12 @@ type CallFault struct {
 	Delay metav1.Duration `json:"delay,omitempty"`
 }
 
-// TakeBackFault is a mishap of take-backs, which are accepted all the same.
-type TakeBackFault struct {
+// TerminationFault is a mishap of terminations, which are accepted all the same.
+type TerminationFault struct {
 	Cloud v1alpha1.Provider `json:"cloud"`
 	Share `json:",inline"`
 	// Delay is how long the machine goes on, as while its system shuts down; nil for ever: the
-	// cloud never carries the take-back out.
+	// cloud never carries the termination out.
 	Delay *metav1.Duration `json:"delay,omitempty"`
 }
 
@@ -155,7 +155,7 @@ type NodeFault struct {
 	Share `json:",inline"`
 }
 
-// Share is a part of a series, such as all take-backs. Neither field means all of it.
+// Share is a part of a series, such as all terminations. Neither field means all of it.
 type Share struct {
 	// Places of the calls that fail, counted from 0.
 	Places []int64 `json:"places,omitempty"`
@@ -237,9 +237,9 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("%s.percent is %d: it must be between 0 and 100", at, f.Percent)
 		}
 	}
-	for i, f := range c.TakeBacks {
+	for i, f := range c.Terminations {
 		if f.Percent < 0 || f.Percent > 100 {
-			return fmt.Errorf("takeBacks[%d].percent is %d: it must be between 0 and 100", i, f.Percent)
+			return fmt.Errorf("terminations[%d].percent is %d: it must be between 0 and 100", i, f.Percent)
 		}
 	}
 	for i, s := range c.Stops {

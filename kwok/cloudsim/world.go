@@ -30,8 +30,8 @@ type World struct {
 	grouped      map[string][]*Instance
 	reservations map[string]*Reservation
 	made         int64
-	takenBack    int64
-	// ignored is how many take-backs from now on are not carried out.
+	terminated   int64
+	// ignored is how many terminations from now on are not carried out.
 	ignored int
 	calls   map[callKind]int64
 	late    []lateCall
@@ -125,7 +125,7 @@ type span struct{ from, to time.Time }
 
 // Reasons of terminated instances.
 const (
-	ReasonTakenBack  = "TakenBack"
+	ReasonTerminated = "Terminated"
 	ReasonTimeOver   = "TimeOver"
 	ReasonBootFailed = kwokv1alpha1.ReasonBootFailed
 	ReasonReclaimed  = kwokv1alpha1.ReasonSpotReclaimed
@@ -447,11 +447,11 @@ func (w *World) TerminateAfter(id string, delay time.Duration) bool {
 		w.ignored--
 		return true
 	}
-	place := w.takenBack
-	w.takenBack++
-	for i := range w.config.TakeBacks {
-		f := &w.config.TakeBacks[i]
-		if f.Cloud != in.Pool.Cloud || !f.hits(w.config.Seed, fmt.Sprintf("take back/%d", i), place) {
+	place := w.terminated
+	w.terminated++
+	for i := range w.config.Terminations {
+		f := &w.config.Terminations[i]
+		if f.Cloud != in.Pool.Cloud || !f.hits(w.config.Seed, fmt.Sprintf("terminate/%d", i), place) {
 			continue
 		}
 		if f.Delay == nil && delay == 0 {
@@ -481,8 +481,8 @@ func (w *World) Fail(id, reason string) {
 	}
 }
 
-// IgnoreTakeBacks has so many take-backs from now on accepted and not carried out.
-func (w *World) IgnoreTakeBacks(number int) {
+// IgnoreTerminations has so many terminations from now on accepted and not carried out.
+func (w *World) IgnoreTerminations(number int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ignored = number
@@ -679,7 +679,7 @@ func (i *Instance) settle(now time.Time) {
 	if i.Phase != Terminated {
 		i.Phase, i.TerminatedAt, i.Reason = Terminated, i.EndsAt, ReasonTimeOver
 		if i.Ending {
-			i.Reason = ReasonTakenBack
+			i.Reason = ReasonTerminated
 		}
 	}
 }

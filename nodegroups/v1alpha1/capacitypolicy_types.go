@@ -237,7 +237,7 @@ type CapacityBudget struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="reserve must not be negative: give a duration, for example 24h"
 	Reserve *metav1.Duration `json:"reserve,omitempty"`
 
-	// vainLaunches bounds the cost of launches in vain: machines that were launched and given back
+	// vainLaunches bounds the cost of launches in vain: machines that were launched and terminated
 	// before a gang had booked all that it needs, because they were not in one domain as required,
 	// did not join in time, or were lost. Once they have cost the larger of percent and minimumUSD
 	// in the period, a launch waits if the last one of its size in that NodeGroup was in vain,

@@ -50,10 +50,10 @@ const (
 	ScaleDownDisabledAnnotation = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 	KeptAnnotation              = "muster.dev/kept-from-scale-down"
 
-	// GiveBackAtOnceAnnotation on a NodeGroup is how many machines may be terminated though
+	// TerminateAtOnceAnnotation on a NodeGroup is how many machines may be terminated though
 	// their node has gone or is not Ready, or though no request has launched them, where they are so many at once
 	// that Muster asks.
-	GiveBackAtOnceAnnotation = "muster.dev/give-back-at-once"
+	TerminateAtOnceAnnotation = "muster.dev/terminate-at-once"
 
 	// AcceptedPurchasesAnnotation on a ProvisioningRequest that buys nothing more, since it has bought too much, is up to how many
 	// machines an administrator accepts what was bought: from there it may buy twice what it needs again.
@@ -81,6 +81,6 @@ const (
 	CordonBooked = "booked"
 	// CordonIdle: the machine is idle. A request may book it, and no pod without a booking may come to it.
 	CordonIdle = "idle"
-	// CordonGivingBack: the machine was idle for too long and is about to be terminated.
-	CordonGivingBack = "giving-back"
+	// CordonScalingDown: the machine was idle for too long and is about to be terminated.
+	CordonScalingDown = "scaling-down"
 )

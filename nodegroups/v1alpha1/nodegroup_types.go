@@ -764,7 +764,7 @@ type NodeGroupStatus struct {
 
 	// conditions: Obtainable tells whether launches may be tried, TemplateMatches whether the
 	// nodes match spec.template, Sound whether nothing interferes with Muster, NodesPresent
-	// whether machines that seem lost may be terminated, GivesBack whether idle ones that others have launched may be.
+	// whether machines that seem lost may be terminated, ScaleDownAllowed whether idle ones that others have launched may be.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -786,9 +786,9 @@ const (
 	// have one that is not Ready, or are stopped, that none of them is terminated, and no gang stopped
 	// for them, until a person decides.
 	ConditionNodesPresent = "NodesPresent"
-	// ConditionGivesBack is False while so many idle machines of the group that no request has launched would be
+	// ConditionScaleDownAllowed is False while so many idle machines of the group that no request has launched would be
 	// terminated at once that none of them is until a person decides.
-	ConditionGivesBack = "GivesBack"
+	ConditionScaleDownAllowed = "ScaleDownAllowed"
 	// ConditionListed is False while the cloud has not listed the machines of the group for minutes: their
 	// last known state is used.
 	ConditionListed = "Listed"

@@ -39,7 +39,7 @@ func TestPurposeOf(t *testing.T) {
 		{"a node with strays", cloudprovider.Running, transaction.Done, &state.Node{Pods: 2, Strays: make([]state.Stray, 2)}, PurposeIdle},
 		{"that is booked", cloudprovider.Running, transaction.Done, &state.Node{Pods: 1, Strays: make([]state.Stray, 1), Bookings: booking}, PurposeBooked},
 		{"an idle node", cloudprovider.Running, transaction.Done, &state.Node{}, PurposeIdle},
-		{"one that is given back", cloudprovider.Running, transaction.Done, &state.Node{Cordon: state.GivingBack}, PurposeIdle},
+		{"one that is terminated", cloudprovider.Running, transaction.Done, &state.Node{Cordon: state.ScalingDown}, PurposeIdle},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := PurposeOf(cloudprovider.Machine{State: tc.state}, tc.launch, tc.node); got != tc.want {

@@ -147,7 +147,7 @@ func TestWhatCountsForABudget(t *testing.T) {
 	p.want("1.55 spent, 180.00 committed") // its machines cost on
 	p.Delete(p.request("gang"))
 	p.machine("a", "gang-1", noon) // its gang has ended there
-	p.MachineTaken(cloudprovider.Machine{Name: "b", Group: "gpu"})
+	p.MachineTerminated(cloudprovider.Machine{Name: "b", Group: "gpu"})
 	p.after(10 * time.Second)
 	p.want("1.85 spent, 108.00 committed") // it is billed until lists show its end
 	p.SetMachine(cloudprovider.Machine{Name: "b", Group: "gpu", ProviderID: "b", Launch: "gang-1", State: cloudprovider.Terminated})

@@ -92,9 +92,9 @@ func TestANodeAndItsMachineFindEachOther(t *testing.T) {
 			if diff := cmp.Diff([]string{"n"}, unregistered(m)); diff != "" {
 				t.Errorf("without a node (-want +got):\n%s", diff)
 			}
-			m.MachineTaken(machine(cloudprovider.Running))
+			m.MachineTerminated(machine(cloudprovider.Running))
 			if got := unregistered(m); len(got) > 0 {
-				t.Errorf("%v are without a node, and have been taken back", got)
+				t.Errorf("%v are without a node, and have been terminated", got)
 			}
 		})
 	}
@@ -197,7 +197,7 @@ func TestGangsAreSparedWhereManyMachinesSeemLostAtOnce(t *testing.T) {
 	}
 }
 
-// TestVanishedNodes are those that go while their machines run, as the clouds' lists say, and that Muster does not take back.
+// TestVanishedNodes are those that go while their machines run, as the clouds' lists say, and that Muster does not terminate.
 func TestVanishedNodes(t *testing.T) {
 	clock := testingclock.NewFakeClock(noon)
 	m, v := New(clock, transaction.KnownClasses), new(version)
@@ -250,25 +250,25 @@ func TestVanishedNodes(t *testing.T) {
 	clock.Step(10 * time.Second)
 	expect("for a while", scaledown.Vanished{}, id(1), id(4))
 	m.Set(node(6))
-	m.MachineTaken(others(6, cloudprovider.Running))
-	expect("one that is taken back", scaledown.Vanished{}, id(6))
+	m.MachineTerminated(others(6, cloudprovider.Running))
+	expect("one that is terminated", scaledown.Vanished{}, id(6))
 }
 
 func manyMachine(i int, id string, state cloudprovider.State) cloudprovider.Machine {
 	return cloudprovider.Machine{Name: fmt.Sprint("n", i), Group: "gpu", ProviderID: id, Launch: "gone-1", State: state}
 }
 
-// TestAMachineThatIsTakenBackCountsUntilItsEndIsListed: its cloud has only accepted that it is to
+// TestAMachineThatIsTerminatedCountsUntilItsEndIsListed: its cloud has only accepted that it is to
 // go, and may take its time.
-func TestAMachineThatIsTakenBackCountsUntilItsEndIsListed(t *testing.T) {
+func TestAMachineThatIsTerminatedCountsUntilItsEndIsListed(t *testing.T) {
 	m, v := newModel()
 	m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 	m.SetMachine(machine(cloudprovider.Running))
 	m.Set(v.node(ofGroup))
 	count := func() int { return m.Snapshot(noon).FindGroup("gpu").Machines }
-	m.MachineTaken(machine(cloudprovider.Running))
+	m.MachineTerminated(machine(cloudprovider.Running))
 	if n := only(t, m); count() != 1 || n.Ready || n.Machine != nil || n.Ended {
-		t.Errorf("taken back: %d machines, node ready %t, with machine %v, ended %t", count(), n.Ready, n.Machine, n.Ended)
+		t.Errorf("terminated: %d machines, node ready %t, with machine %v, ended %t", count(), n.Ready, n.Machine, n.Ended)
 	}
 	m.SetMachine(machine(cloudprovider.Running)) // lists are late
 	if n := only(t, m); count() != 1 || n.Ready {
@@ -280,7 +280,7 @@ func TestAMachineThatIsTakenBackCountsUntilItsEndIsListed(t *testing.T) {
 	}
 }
 
-// TestAMachineThatNoWatchReportsIsForgotten once it has been taken back: it was gone before its
+// TestAMachineThatNoWatchReportsIsForgotten once it has been terminated: it was gone before its
 // cloud's watch looked, or the answer of its launch came after the news of its end.
 func TestAMachineThatNoWatchReportsIsForgotten(t *testing.T) {
 	booting, gone := machine(cloudprovider.Booting), machine(cloudprovider.Gone)
@@ -288,16 +288,16 @@ func TestAMachineThatNoWatchReportsIsForgotten(t *testing.T) {
 		story func(*Model)
 		want  int
 	}{
-		"no watch has told of it":     {func(m *Model) { m.MachineLaunched(booting); m.MachineTaken(booting) }, 0},
-		"the launch was repeated":     {func(m *Model) { m.MachineLaunched(booting); m.MachineLaunched(booting); m.MachineTaken(booting) }, 0},
-		"it is not taken back":        {func(m *Model) { m.MachineLaunched(booting) }, 1},
-		"a watch has told of it, too": {func(m *Model) { m.MachineLaunched(booting); m.SetMachine(booting); m.MachineTaken(booting) }, 1},
-		"and that before the launch":  {func(m *Model) { m.SetMachine(booting); m.MachineLaunched(booting); m.MachineTaken(booting) }, 1},
+		"no watch has told of it":     {func(m *Model) { m.MachineLaunched(booting); m.MachineTerminated(booting) }, 0},
+		"the launch was repeated":     {func(m *Model) { m.MachineLaunched(booting); m.MachineLaunched(booting); m.MachineTerminated(booting) }, 0},
+		"it is not terminated":        {func(m *Model) { m.MachineLaunched(booting) }, 1},
+		"a watch has told of it, too": {func(m *Model) { m.MachineLaunched(booting); m.SetMachine(booting); m.MachineTerminated(booting) }, 1},
+		"and that before the launch":  {func(m *Model) { m.SetMachine(booting); m.MachineLaunched(booting); m.MachineTerminated(booting) }, 1},
 		"its end was told of before that": {func(m *Model) {
 			m.SetMachine(booting)
 			m.SetMachine(gone)
 			m.MachineLaunched(booting)
-			m.MachineTaken(booting)
+			m.MachineTerminated(booting)
 		}, 0},
 	} {
 		clock := testingclock.NewFakePassiveClock(noon)
@@ -689,7 +689,7 @@ func TestAccountsFollowEachMachine(t *testing.T) {
 			m.Set(attempt(transaction.Done, provreq.Provisioned, provreq.BookingExpired))
 			m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
 		}, cost.PurposeIdle, cost.PurposeIdle},
-		{"taken back", func() { m.MachineTaken(machine(cloudprovider.Running)) }, cost.PurposeIdle, cost.PurposeIdle},
+		{"terminated", func() { m.MachineTerminated(machine(cloudprovider.Running)) }, cost.PurposeIdle, cost.PurposeIdle},
 		{"listed as ended", func() { m.SetMachine(machine(cloudprovider.Terminated)) }, -1, -1},
 	} {
 		clock.SetTime(noon.Add(time.Duration(i) * time.Second))

@@ -101,7 +101,7 @@ func (l *ledger) chargedTo(key machineKey) string {
 		return e.object.Namespace
 	}
 	n := l.nodeOf(key)
-	if n == nil || n.Cordon == state.Joining || n.Cordon == state.GivingBack {
+	if n == nil || n.Cordon == state.Joining || n.Cordon == state.ScalingDown {
 		return l.charged[key]
 	}
 	for i := range n.Labelled {

@@ -372,7 +372,7 @@ func TestAMachineThatIsGoneStaysGone(t *testing.T) {
 	gone := c
 	gone.State = cloudprovider.Gone
 	m.SetMachine(gone)
-	m.MachineTaken(c)
+	m.MachineTerminated(c)
 	if f := m.Fleet(noon); len(f.Unregistered) != 0 {
 		t.Errorf("%v came back", f.Unregistered)
 	}

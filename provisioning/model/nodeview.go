@@ -70,7 +70,7 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 		out.Cordon = state.Foreign
 	}
 	if ns.leaving[name] {
-		out.Cordon = state.GivingBack
+		out.Cordon = state.ScalingDown
 	}
 	out.Labelled = state.BookingsOn(o.Labels, o.Annotations)
 	ns.nameBookings(out.Labelled)

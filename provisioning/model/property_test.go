@@ -366,7 +366,7 @@ func (w *events) node() {
 		}
 		delete(n.Annotations, v1alpha1.CordonedAnnotation)
 		if w.one(2) {
-			n.Annotations[v1alpha1.CordonedAnnotation] = pick(w, v1alpha1.CordonJoining, v1alpha1.CordonBooked, v1alpha1.CordonGivingBack)
+			n.Annotations[v1alpha1.CordonedAnnotation] = pick(w, v1alpha1.CordonJoining, v1alpha1.CordonBooked, v1alpha1.CordonScalingDown)
 		}
 	case 4:
 		if r := w.anyRequest(); r != nil {
@@ -820,14 +820,14 @@ func (w *events) carryOut(u *underway) {
 				State: cloudprovider.Running})
 		}
 	}
-	for _, c := range u.TakeBack {
+	for _, c := range u.Terminate {
 		c.State = cloudprovider.Terminated
 		if _, known := w.machines[machineKey{c.Group, c.Name}]; known {
 			w.putMachine(c)
 		}
 	}
 	w.model.LossReported(u.UID, u.Lost, false)
-	if u.Do == transaction.Book || u.Do == transaction.LaunchMachines || u.Do == transaction.TakeBack {
+	if u.Do == transaction.Book || u.Do == transaction.LaunchMachines || u.Do == transaction.Terminate {
 		return
 	}
 	if u.Do == transaction.LookUp {

@@ -68,7 +68,7 @@ func TestRequestsThatLeave(t *testing.T) {
 }
 
 // TestARequestThatIsBeingDeletedHoldsWhatItHas: a finalizer may keep it for long. Machines of a launch under way count for it until
-// they are taken back, and what has not been launched is given up at once.
+// they are terminated, and what has not been launched is given up at once.
 func TestARequestThatIsBeingDeletedHoldsWhatItHas(t *testing.T) {
 	attempt := func(phase transaction.AttemptPhase, launches, shares int) transaction.Attempt {
 		return attempt(phase, 0, launches, shares)

@@ -319,8 +319,8 @@ func (m *Model) MachineLaunched(c cloudprovider.Machine) {
 	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.answered(c, m.groups.listed(key), m.clock.Now()) })
 }
 
-// MachineTaken records that a machine is being terminated, unless it is gone already.
-func (m *Model) MachineTaken(c cloudprovider.Machine) {
+// MachineTerminated records that a machine is being terminated, unless it is gone already.
+func (m *Model) MachineTerminated(c cloudprovider.Machine) {
 	key := machineKey{c.Group, c.Name}
 	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.take(key, m.groups.listed(key)) })
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// scattering is a cloud that puts machines in one rack after another: what must be in one is there for 3 minutes and is given back.
+// scattering is a cloud that puts machines in one rack after another: what must be in one is there for 3 minutes and is terminated.
 type scattering struct {
 	*purse
 	status   v1alpha1.NodeGroupStatus

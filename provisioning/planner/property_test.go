@@ -158,7 +158,7 @@ func randomSnapshot(r *rand.Rand) *Snapshot {
 			Name: fmt.Sprintf("node-%d", i), Labels: map[string]string{corev1.LabelTopologyZone: zone}, Ready: r.IntN(8) > 0,
 			Allocatable: nodegroups.Resources{"cpu": 8000, "pods": 10, "nvidia.com/gpu": 4},
 			Cordon: []state.Cordon{state.Open, state.Open, state.Open, state.Held, state.Joining,
-				state.GivingBack, state.Foreign}[r.IntN(7)],
+				state.ScalingDown, state.Foreign}[r.IntN(7)],
 		}
 		if len(groups) > 0 && r.IntN(2) == 0 {
 			g := &groups[r.IntN(len(groups))]

@@ -199,7 +199,7 @@ func (w *world) addNode() {
 	n := state.Node{
 		Name: w.name(), Group: w.arg("group", ""), Labels: w.labels(), Taints: w.taints(),
 		Ready: !w.has("unready"), Pods: w.number("busy", 0), Launch: w.arg("launch", ""), InFlight: w.has("in-flight"),
-		Cordon: map[string]state.Cordon{"": state.Open, "joining": state.Joining, "held": state.Held, "giving-back": state.GivingBack,
+		Cordon: map[string]state.Cordon{"": state.Open, "joining": state.Joining, "held": state.Held, "scaling-down": state.ScalingDown,
 			"foreign": state.Foreign}[w.arg("cordon", "")],
 	}
 	n.Labels[corev1.LabelTopologyZone] = w.arg("zone", "a")

@@ -187,7 +187,7 @@ func newDoubts(f *Fleet) doubts {
 	out := doubts{}
 	for i := range f.Groups {
 		g := &f.Groups[i]
-		out[g.Name] = Doubt{Approved: g.GiveBackAtOnce, Spare: -g.Min, Until: doubtedUntil(g, f.Now)}
+		out[g.Name] = Doubt{Approved: g.TerminateAtOnce, Spare: -g.Min, Until: doubtedUntil(g, f.Now)}
 	}
 	for _, m := range f.Missing {
 		d := out[m.Group]
@@ -239,7 +239,7 @@ func (d Doubt) SayIdle() string {
 	return fmt.Sprintf("%d of %s of the group are idle, and no request has launched them: they were there before Muster, or others made "+
 		"the group larger. So many are not terminated at once by themselves. If they are to go, annotate the NodeGroup with %s=%d; "+
 		"if they are to stay, raise spec.minNodes, or annotate their nodes with %s=true", d.Idle, text.Machines(d.Of),
-		v1alpha1.GiveBackAtOnceAnnotation, d.Idle, v1alpha1.ScaleDownDisabledAnnotation)
+		v1alpha1.TerminateAtOnceAnnotation, d.Idle, v1alpha1.ScaleDownDisabledAnnotation)
 }
 
 // Machines is the number of machines in doubt.
@@ -252,5 +252,5 @@ func (d Doubt) String() string {
 	return fmt.Sprintf("%d of %s of the group have lost their node, %d have one that is not Ready, and %d are stopped. Their pods may run "+
 		"on, or go on, so none of these machines is terminated, and no gang is stopped for them. If they are lost, annotate the NodeGroup "+
 		"with %s=%d; if not, restart their kubelets, or start them", d.Missing, text.Machines(d.Of), d.Unready, d.Stopped,
-		v1alpha1.GiveBackAtOnceAnnotation, d.Machines())
+		v1alpha1.TerminateAtOnceAnnotation, d.Machines())
 }

@@ -49,16 +49,16 @@ func TestVanished(t *testing.T) {
 		{name: "many", missing: 4, gone: time.Hour, want: many},
 		{name: "a tenth", missing: 5, there: 45, gone: time.Minute, want: lost},
 		{name: "more than a tenth", missing: 5, there: 44, gone: time.Minute, want: many},
-		{name: "many, by the word of a person", missing: 4, gone: time.Minute, want: lost, change: func(g *planner.Group) { g.GiveBackAtOnce = 4 }},
+		{name: "many, by the word of a person", missing: 4, gone: time.Minute, want: lost, change: func(g *planner.Group) { g.TerminateAtOnce = 4 }},
 		{name: "many, by the word of a person about fewer", missing: 4, gone: time.Minute, want: many,
-			change: func(g *planner.Group) { g.GiveBackAtOnce = 3 }},
+			change: func(g *planner.Group) { g.TerminateAtOnce = 3 }},
 		{name: "the last of many", missing: 1, gone: time.Minute, want: many, change: func(g *planner.Group) { g.Doubted = true }},
 		{name: "the last of many, a while after", missing: 1, gone: time.Hour, want: many,
 			change: func(g *planner.Group) { g.DoubtEnded = noon.Add(-9 * time.Minute) }},
 		{name: "the last of many, long after", missing: 1, gone: time.Hour, want: lost,
 			change: func(g *planner.Group) { g.DoubtEnded = noon.Add(-10 * time.Minute) }},
 		{name: "the last of many, by the word of a person", missing: 1, gone: time.Minute, want: lost,
-			change: func(g *planner.Group) { g.Doubted, g.GiveBackAtOnce = true, 1 }},
+			change: func(g *planner.Group) { g.Doubted, g.TerminateAtOnce = true, 1 }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := fleet()
@@ -88,7 +88,7 @@ func TestVanished(t *testing.T) {
 	}
 }
 
-// The last few machines of many that seemed lost are not given back before they had time to come back.
+// The last few machines of many that seemed lost are not terminated before they had time to come back.
 func TestTheLastOfManyHaveTimeToComeBack(t *testing.T) {
 	for ended, want := range map[time.Duration]int{9 * time.Minute: 0, 10 * time.Minute: 1} {
 		f := fleet()
@@ -96,8 +96,8 @@ func TestTheLastOfManyHaveTimeToComeBack(t *testing.T) {
 		f.Missing = []Missing{{Machine: f.Unregistered[0]}}
 		f.Past.Unregistered = map[string]time.Time{"gpu/last": noon.Add(-time.Hour)}
 		f.Groups[0].DoubtEnded = noon.Add(-ended)
-		if got := Plan(f); len(got.TakeBack) != want || want == 0 && !got.At.Equal(noon.Add(time.Minute)) {
-			t.Errorf("%s after they were many %d go, and the next look is at %s; want %d", ended, len(got.TakeBack), got.At, want)
+		if got := Plan(f); len(got.Terminate) != want || want == 0 && !got.At.Equal(noon.Add(time.Minute)) {
+			t.Errorf("%s after they were many %d go, and the next look is at %s; want %d", ended, len(got.Terminate), got.At, want)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestGangsAreSparedWhereMachinesSeemToEndAtOnce(t *testing.T) {
 				gone.Group, gone.Machine = "gpu", nil
 				f.Nodes.Set(&gone)
 			}
-			f.Groups[0].GiveBackAtOnce = tc.approved
+			f.Groups[0].TerminateAtOnce = tc.approved
 			if d := InDoubt(&f)["gpu"]; d.Spares() != tc.want || d.Braked() {
 				t.Errorf("%+v: gangs are spared: %t, want %t; braked: %t", d, d.Spares(), tc.want, d.Braked())
 			}
@@ -160,15 +160,15 @@ func TestStoppedMachines(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := fleet()
-			f.Groups[0].CapacityType, f.Groups[0].GiveBackAtOnce, f.Past.Halted = tc.market, tc.approved, map[string]time.Time{}
+			f.Groups[0].CapacityType, f.Groups[0].TerminateAtOnce, f.Past.Halted = tc.market, tc.approved, map[string]time.Time{}
 			for i := range tc.machines {
 				name := fmt.Sprint("stopped", i)
 				f.Halted = append(f.Halted, Halted{Machine: machineOf(name, token)[0], HadNode: !tc.failed})
 				f.Past.Halted["gpu/"+name] = noon.Add(-tc.stoppedFor)
 			}
 			got := Plan(f)
-			if len(got.TakeBack) != tc.going || got.Doubts["gpu"].Stopped != tc.braked {
-				t.Errorf("%d machines go, and %d are in doubt, want %d and %d", len(got.TakeBack), got.Doubts["gpu"].Stopped, tc.going, tc.braked)
+			if len(got.Terminate) != tc.going || got.Doubts["gpu"].Stopped != tc.braked {
+				t.Errorf("%d machines go, and %d are in doubt, want %d and %d", len(got.Terminate), got.Doubts["gpu"].Stopped, tc.going, tc.braked)
 			}
 			if due := noon.Add(haltedBound - tc.stoppedFor); due.After(noon) && !got.At.Equal(due) {
 				t.Errorf("the next look is at %s, want %s", got.At, due)
@@ -196,8 +196,8 @@ func TestIdleMachinesOfOthers(t *testing.T) {
 		{name: "a gang's, all at once", ours: 20, going: 20},
 		{name: "many, of which few are above the minimum", others: 8, min: 5, going: 3},
 		{name: "many above it", others: 9, min: 5, kept: 9},
-		{name: "by the word of a person", others: 8, change: func(f *Fleet) { f.Groups[0].GiveBackAtOnce = 8 }, going: 8},
-		{name: "by the word of a person about fewer", others: 8, change: func(f *Fleet) { f.Groups[0].GiveBackAtOnce = 7 }, kept: 8},
+		{name: "by the word of a person", others: 8, change: func(f *Fleet) { f.Groups[0].TerminateAtOnce = 8 }, going: 8},
+		{name: "by the word of a person about fewer", others: 8, change: func(f *Fleet) { f.Groups[0].TerminateAtOnce = 7 }, kept: 8},
 		{name: "kept by their nodes", others: 8, change: func(f *Fleet) {
 			for n := range f.Nodes.All() {
 				kept := *n
@@ -254,14 +254,14 @@ func TestTheBrakeIsOfAGroupAndOfDoubt(t *testing.T) {
 		t.Errorf("nodes %v are to go, want the idle e and f", got.Cordon)
 	}
 	var back []string
-	for _, r := range got.TakeBack {
+	for _, r := range got.Terminate {
 		back = append(back, r.Name)
 	}
 	if fmt.Sprint(back) != "[orphan1 orphan2 orphan3]" {
-		t.Errorf("machines %v are taken back, want those that have never had a node", back)
+		t.Errorf("machines %v are terminated, want those that have never had a node", back)
 	}
-	f.Groups[0].GiveBackAtOnce = 5
-	if got := Plan(f); len(got.Cordon) != 6 || len(got.TakeBack) != 4 || len(got.Doubts) != 0 {
-		t.Errorf("approved: %d nodes and %d machines go with doubts %v, want all", len(got.Cordon), len(got.TakeBack), got.Doubts)
+	f.Groups[0].TerminateAtOnce = 5
+	if got := Plan(f); len(got.Cordon) != 6 || len(got.Terminate) != 4 || len(got.Doubts) != 0 {
+		t.Errorf("approved: %d nodes and %d machines go with doubts %v, want all", len(got.Cordon), len(got.Terminate), got.Doubts)
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// A machine that stands idle is given back in steps, each decided from a new look:
+// A machine that stands idle is terminated in steps, each decided from a new look:
 //
 //	         idle for idleTimeout        settled, nothing but strays        nothing left
-//	idle ────────────────────────▶ cordoned ─────────────────▶ being drained ─────────▶ taken back
+//	idle ────────────────────────▶ cordoned ─────────────────▶ being drained ─────────▶ terminated
 //	 ▲                                │ a pod that must stay came    │
 //	 └────────────────────────────────┴──── held up for drainBound ──┘
 //
@@ -147,8 +147,8 @@ type Decision struct {
 	Unlabel []Label
 	// Evict these pods from machines that leave.
 	Evict []state.Stray
-	// TakeBack terminates these machines: orphans, those that are cordoned and still idle, and those that have been stopped for long.
-	TakeBack []Return
+	// Terminate terminates these machines: orphans, those that are cordoned and still idle, and those that have been stopped for long.
+	Terminate []Return
 	// Delete these nodes: their machines were launched by Muster and have ended.
 	Delete []string
 	// HeldUp machines could not be terminated; their nodes are in Lift.
@@ -337,7 +337,7 @@ func (t *scaleDown) node(n *state.Node) {
 		}
 	case n.Cordon == state.Joining:
 		t.orphan(n)
-	case n.Cordon == state.GivingBack:
+	case n.Cordon == state.ScalingDown:
 		t.leaving(n)
 	case n.Machine != nil && !n.Kept:
 		t.open(n)
@@ -379,7 +379,7 @@ func (t *scaleDown) orphan(n *state.Node) {
 	case n.Pods > 0 || stranger || n.Machine != nil && t.isForeign(n.Machine.Group):
 		t.keep(n)
 	case n.Machine != nil:
-		t.takeBack(n)
+		t.terminate(n)
 	}
 	// A node without a machine needs no termination.
 }
@@ -392,8 +392,8 @@ func (t *scaleDown) keep(n *state.Node) {
 	}
 }
 
-func (t *scaleDown) takeBack(n *state.Node) {
-	t.u.TakeBack = append(t.u.TakeBack, Return{*n.Machine, n.Name})
+func (t *scaleDown) terminate(n *state.Node) {
+	t.u.Terminate = append(t.u.Terminate, Return{*n.Machine, n.Name})
 }
 
 // leaving handles a node that was cordoned for termination.
@@ -413,7 +413,7 @@ func (t *scaleDown) leaving(n *state.Node) {
 	case t.Now.Before(settled):
 		t.again(settled) // pods that the scheduler had assumed there may still land
 	case n.Pods == 0 || t.isLost(n) && n.Pods == n.Terminating:
-		t.takeBack(n)
+		t.terminate(n)
 	case !t.Now.Before(bound):
 		t.u.HeldUp = append(t.u.HeldUp, HeldUp{*n.Machine, t.heldUp(n)})
 		t.u.Past.Spared[n.Name] = t.Now.Add(drainPause)
@@ -500,7 +500,7 @@ func (t *scaleDown) unregistered(m cloudprovider.Machine) {
 			return
 		}
 	}
-	t.u.TakeBack = append(t.u.TakeBack, Return{Machine: m})
+	t.u.Terminate = append(t.u.Terminate, Return{Machine: m})
 }
 
 // halted is a stopped machine: its disks are billed, and it counts towards the size of its cloud's
@@ -521,7 +521,7 @@ func (t *scaleDown) halted(m Halted) {
 		t.again(at)
 	case t.mayBeStarted(m) && doubt.Keeps():
 	default:
-		t.u.TakeBack = append(t.u.TakeBack, Return{Machine: m.Machine})
+		t.u.Terminate = append(t.u.Terminate, Return{Machine: m.Machine})
 	}
 }
 
@@ -712,7 +712,7 @@ func (t *scaleDown) heldUp(n *state.Node) string {
 	if more := len(n.Strays) - len(parts); more > 0 {
 		parts = append(parts, "and "+text.Pods(more)+" more")
 	}
-	return fmt.Sprintf("Machine %s is idle and could not be given back within %s, since it runs pods that use none of its devices and "+
+	return fmt.Sprintf("Machine %s is idle and could not be terminated within %s, since it runs pods that use none of its devices and "+
 		"could not be moved. %s. It stays open and is tried again at %s",
 		n.Machine.Name, drainBound, strings.Join(parts, "; "), t.Now.Add(drainPause).UTC().Format(time.RFC3339))
 }

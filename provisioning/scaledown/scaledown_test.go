@@ -105,7 +105,7 @@ func TestTend(t *testing.T) {
 	longAgo := noon.Add(-time.Hour)
 	label := []state.Booking{{Key: "gang", Namespace: "ns", UID: uid}}
 	toGo := func(names ...string) Decision { return Decision{Cordon: names} }
-	gone := func(launch string) Decision { return Decision{TakeBack: []Return{{machineOf("a", launch)[0], "a"}}} }
+	gone := func(launch string) Decision { return Decision{Terminate: []Return{{machineOf("a", launch)[0], "a"}}} }
 	open := Decision{Lift: []string{"a"}}
 	at := func(d time.Duration) Decision { return Decision{At: noon.Add(d)} }
 	spared := func(name string, d time.Duration) map[string]time.Time {
@@ -144,7 +144,7 @@ func TestTend(t *testing.T) {
 	}
 
 	cordoned := func(n state.Node, ago time.Duration) Fleet {
-		n.Cordon = state.GivingBack
+		n.Cordon = state.ScalingDown
 		return fleet(n).with(func(f *Fleet) { f.Past.Leaving = map[string]time.Time{"a": noon.Add(-ago)} })
 	}
 	leaving := func(n state.Node) Fleet { return cordoned(n, transaction.Settle) }
@@ -185,8 +185,8 @@ func TestTend(t *testing.T) {
 		}), adopted(true)},
 		{"an idle machine is left alone until its time", fleet(state.Node{IdleSince: noon.Add(-time.Minute)}), at(9 * time.Minute)},
 		{"a machine idle for too long is cordoned first", fleet(idle), toGo("a")},
-		{"then watched until the node has settled", fleet(state.Node{Cordon: state.GivingBack}), at(transaction.Settle)},
-		{"then taken back", leaving(idle), gone("")},
+		{"then watched until the node has settled", fleet(state.Node{Cordon: state.ScalingDown}), at(transaction.Settle)},
+		{"then terminated", leaving(idle), gone("")},
 		{"unless a pod slipped in between", leaving(state.Node{Pods: 1}), open},
 		{"a machine with pods stays", fleet(state.Node{Pods: 1}), Decision{}},
 		{"a booked machine stays", fleet(state.Node{IdleSince: longAgo, Cordon: state.Held, Bookings: label, Labelled: label}).with(known), Decision{}},
@@ -196,7 +196,7 @@ func TestTend(t *testing.T) {
 		{"also if he says so late", leaving(state.Node{IdleSince: longAgo, Kept: true}), open},
 		{"a cordon that nobody's booking needs is lifted", fleet(state.Node{Pods: 1, Cordon: state.Held}), open},
 		{"Muster's mark goes where a human has lifted the cordon", fleet(state.Node{Cordon: state.Open, Marked: true, Pods: 1}), open},
-		{"a group that gives back at once leaves the queue a moment", fleet(state.Node{IdleSince: noon}).with(func(f *Fleet) { f.Groups[0].IdleTimeout = 0 }), at(onOffer)},
+		{"a group that terminates at once leaves the queue a moment", fleet(state.Node{IdleSince: noon}).with(func(f *Fleet) { f.Groups[0].IdleTimeout = 0 }), at(onOffer)},
 		{"a node of others is theirs", fleet().with(room), Decision{}},
 
 		{"an idle machine that Muster has launched is held, so that nobody comes whom no budget pays for", fleet(launched(time.Minute)),
@@ -227,9 +227,9 @@ func TestTend(t *testing.T) {
 		{"machines that are leaving count against the minimum", leaving(idle).with(atLeastOne).with(func(f *Fleet) { f.add("b", idle) }), gone("")},
 		{"a minimum that was raised meanwhile keeps them", leaving(idle).with(atLeastOne), open},
 		{"but no more than it takes", leaving(idle).with(atLeastOne).with(func(f *Fleet) {
-			f.add("b", state.Node{Cordon: state.GivingBack})
+			f.add("b", state.Node{Cordon: state.ScalingDown})
 			f.Past.Leaving["b"] = noon.Add(-transaction.Settle)
-		}), Decision{Lift: []string{"a"}, TakeBack: []Return{{machineOf("b", "")[0], "b"}}}},
+		}), Decision{Lift: []string{"a"}, Terminate: []Return{{machineOf("b", "")[0], "b"}}}},
 		{"machines of a launch in flight do not make up for them", fleet(idle, state.Node{Cordon: state.Joining, Launch: token, InFlight: true}).with(inFlight).with(atLeastOne), Decision{}},
 		{"of two that may go the one goes that was idle for longer", fleet(state.Node{IdleSince: noon.Add(-11 * time.Minute)}, idle).with(atLeastOne), toGo("b")},
 
@@ -310,17 +310,17 @@ func TestTend(t *testing.T) {
 		{"nor beside strays", unattributed(stray(idle)).with(room), Decision{}},
 		{"its node is not opened, however long the launch takes", unattributed(state.Node{Cordon: state.Joining, Created: longAgo}), Decision{}},
 		{"nor for a pod that has slipped in", unattributed(state.Node{Cordon: state.Joining, Created: longAgo, Pods: 1}), Decision{}},
-		{"it does not go where it was to go", unattributed(state.Node{Cordon: state.GivingBack}).with(func(f *Fleet) {
+		{"it does not go where it was to go", unattributed(state.Node{Cordon: state.ScalingDown}).with(func(f *Fleet) {
 			f.Past.Leaving = map[string]time.Time{"a": longAgo}
 		}), Decision{}},
 		{"nor where it has no node", unregistered(cloudprovider.Running, "").with(func(f *Fleet) { f.Unregistered[0].Unattributed = true }), Decision{}},
 		{"and it does not make up for the minimum", unattributed(idle).with(atLeastOne).with(func(f *Fleet) { f.add("b", idle) }), Decision{}},
-		{"those of an attempt that is over are taken back", fleet(state.Node{Cordon: state.Joining, Launch: token}), gone(token)},
+		{"those of an attempt that is over are terminated", fleet(state.Node{Cordon: state.Joining, Launch: token}), gone(token)},
 		{"unless somebody runs there", fleet(state.Node{Cordon: state.Joining, Launch: token, Pods: 1}), open},
-		{"a machine that has never had a node and that no attempt waits for is taken back", unregistered(cloudprovider.Booting, token),
-			Decision{TakeBack: []Return{{Machine: unregistered(cloudprovider.Booting, token).Unregistered[0]}}}},
+		{"a machine that has never had a node and that no attempt waits for is terminated", unregistered(cloudprovider.Booting, token),
+			Decision{Terminate: []Return{{Machine: unregistered(cloudprovider.Booting, token).Unregistered[0]}}}},
 		{"so is a hold that no attempt waits for", unregistered(cloudprovider.Booting, token).with(func(f *Fleet) { f.Unregistered[0].Hold = true }),
-			Decision{TakeBack: []Return{{Machine: func() cloudprovider.Machine {
+			Decision{Terminate: []Return{{Machine: func() cloudprovider.Machine {
 				m := unregistered(cloudprovider.Booting, token).Unregistered[0]
 				m.Hold = true
 				return m
@@ -332,12 +332,12 @@ func TestTend(t *testing.T) {
 			f.Past.Unregistered, f.Answering = spared("gpu/a", -unregisteredBound), noon.Add(-time.Second)
 		}), Decision{At: noon.Add(unregisteredBound - time.Second), Past: Past{Unregistered: spared("gpu/a", -unregisteredBound)}}},
 		{"for a while", unregistered(cloudprovider.Running, token).with(func(f *Fleet) { f.Past.Unregistered = spared("gpu/a", -unregisteredBound) }),
-			Decision{TakeBack: []Return{{Machine: machineOf("a", token)[0]}}, Past: Past{Unregistered: spared("gpu/a", -unregisteredBound)}}},
+			Decision{Terminate: []Return{{Machine: machineOf("a", token)[0]}}, Past: Past{Unregistered: spared("gpu/a", -unregisteredBound)}}},
 
 		{"in the usual steps", fleet(state.Node{Launch: token, IdleSince: longAgo}).with(deletedGroup), toGo("a")},
 		{"but not one that Muster did not launch", fleet(idle).with(deletedGroup), Decision{}},
 
-		{"a machine of a cluster-autoscaler's group is its own to give back", fleet(idle).with(foreign), Decision{}},
+		{"a machine of a cluster-autoscaler's group is its own to terminate", fleet(idle).with(foreign), Decision{}},
 		{"also a lost one", fleet(lost).with(foreign), Decision{}},
 		{"also one that has not joined", unregistered(cloudprovider.Booting, token).with(foreign), Decision{}},
 		{"also one that has lost its node", unregistered(cloudprovider.Running, token).with(foreign).with(func(f *Fleet) {
@@ -389,7 +389,7 @@ func TestNodesOfMachinesThatHaveEndedAreDeleted(t *testing.T) {
 		want Decision
 	}{
 		{"after a minute of silence", remains, Decision{Delete: []string{"a"}}},
-		{"also if its pods are still there", change(func(n *state.Node) { n.Pods, n.Cordon = 3, state.GivingBack }), Decision{Delete: []string{"a"}}},
+		{"also if its pods are still there", change(func(n *state.Node) { n.Pods, n.Cordon = 3, state.ScalingDown }), Decision{Delete: []string{"a"}}},
 		{"also one that a person has cordoned", change(func(n *state.Node) { n.Cordon = state.Foreign }), Decision{Delete: []string{"a"}}},
 		{"not sooner", change(func(n *state.Node) { n.UnreadySince = noon.Add(-20 * time.Second) }), Decision{At: noon.Add(40 * time.Second)}},
 		{"not while its kubelet is heard of", change(func(n *state.Node) { n.UnreadySince = time.Time{} }), Decision{}},
@@ -425,7 +425,7 @@ func TestNodesOfForgottenMachinesAreDeleted(t *testing.T) {
 		{nodes: 1, group: "deleted"},
 	} {
 		f := fleet()
-		f.Groups[0].GiveBackAtOnce = tc.approved
+		f.Groups[0].TerminateAtOnce = tc.approved
 		for i := range tc.nodes {
 			f.Nodes.Set(&state.Node{Name: fmt.Sprint("node", i), Group: tc.group, Launch: token, Forgotten: true,
 				UnreadySince: noon.Add(-state.LostAfter)})
@@ -437,9 +437,9 @@ func TestNodesOfForgottenMachinesAreDeleted(t *testing.T) {
 	}
 }
 
-// TestAMachineIsGivenBackStepByStep lets time pass, and the world do at once what
+// TestScaleDownOfAMachineStepByStep lets time pass, and the world do at once what
 // each look asks for.
-func TestAMachineIsGivenBackStepByStep(t *testing.T) {
+func TestScaleDownOfAMachineStepByStep(t *testing.T) {
 	f := fleet(state.Node{IdleSince: noon, Pods: 1, Strays: strays("web")}).with(func(f *Fleet) { f.elsewhere(1) })
 	var story []string
 	for f.Nodes.Find("a").Machine != nil && len(story) < 10 {
@@ -451,12 +451,12 @@ func TestAMachineIsGivenBackStepByStep(t *testing.T) {
 		switch {
 		case len(u.Cordon) > 0:
 			tell("cordoned")
-			n.Cordon = state.GivingBack
+			n.Cordon = state.ScalingDown
 		case len(u.Evict) > 0:
 			tell("evicted")
 			n.Pods, n.Strays = 0, nil
-		case len(u.TakeBack) > 0:
-			tell("taken back")
+		case len(u.Terminate) > 0:
+			tell("terminated")
 			n.Machine = nil
 		case u.At.IsZero():
 			t.Fatalf("nobody looks again after %v", story)
@@ -466,7 +466,7 @@ func TestAMachineIsGivenBackStepByStep(t *testing.T) {
 		f.Nodes.Set(&n)
 		f.Past = u.Past
 	}
-	if diff := cmp.Diff([]string{"10m0s cordoned", "10m1s evicted", "10m1s taken back"}, story); diff != "" {
+	if diff := cmp.Diff([]string{"10m0s cordoned", "10m1s evicted", "10m1s terminated"}, story); diff != "" {
 		t.Errorf("story (-want +got):\n%s", diff)
 	}
 }
@@ -474,10 +474,10 @@ func TestAMachineIsGivenBackStepByStep(t *testing.T) {
 func TestWhatHoldsAMachineUpIsNamed(t *testing.T) {
 	held := strays("guarded", "homeless", "slow", "more", "most")
 	held[2].Terminating = true
-	f := fleet(state.Node{Cordon: state.GivingBack, Pods: len(held), Strays: held})
+	f := fleet(state.Node{Cordon: state.ScalingDown, Pods: len(held), Strays: held})
 	f.Past.Leaving = map[string]time.Time{"a": noon.Add(-drainBound)}
 	f.Evictions["guarded"] = Eviction{At: noon, Refusal: "The disruption budget web needs 2 healthy pods and has 2 currently"}
-	want := []HeldUp{{machineOf("a", "")[0], "Machine a is idle and could not be given back within 5m0s, since it runs pods that use none " +
+	want := []HeldUp{{machineOf("a", "")[0], "Machine a is idle and could not be terminated within 5m0s, since it runs pods that use none " +
 		"of its devices and could not be moved. " +
 		"pod ns/guarded: The disruption budget web needs 2 healthy pods and has 2 currently; " +
 		"pod ns/homeless: no other schedulable node that is kept has room for it; " +
@@ -503,10 +503,10 @@ func TestScaleDownHolds(t *testing.T) {
 		if err := tends(f, u); err != nil {
 			t.Fatalf("seed %d: %v\nscale-down %+v", seed, err, u)
 		}
-		taken, cordoned, evicted = taken+len(u.TakeBack), cordoned+len(u.Cordon), evicted+len(u.Evict)
+		taken, cordoned, evicted = taken+len(u.Terminate), cordoned+len(u.Cordon), evicted+len(u.Evict)
 	}
 	if min(taken, cordoned, evicted) < cases/100 {
-		t.Errorf("%d machines taken back, %d cordoned, %d pods evicted in %d cases: they say little", taken, cordoned, evicted, cases)
+		t.Errorf("%d machines terminated, %d cordoned, %d pods evicted in %d cases: they say little", taken, cordoned, evicted, cases)
 	}
 }
 
@@ -519,10 +519,10 @@ func tends(f Fleet, u Decision) error {
 			continue
 		}
 		group := n.Machine.Group
-		taken := slices.ContainsFunc(u.TakeBack, func(r Return) bool { return r.Node == n.Name })
+		taken := slices.ContainsFunc(u.Terminate, func(r Return) bool { return r.Node == n.Name })
 		going := taken || slices.Contains(u.Cordon, n.Name)
 		switch orphan := n.Cordon == state.Joining && !n.InFlight; {
-		case !going && !n.InFlight && (slices.Contains(u.Lift, n.Name) || len(n.Bookings) > 0 || n.Cordon != state.GivingBack && !orphan):
+		case !going && !n.InFlight && (slices.Contains(u.Lift, n.Name) || len(n.Bookings) > 0 || n.Cordon != state.ScalingDown && !orphan):
 			left[group]++
 		case going && (n.InFlight || len(n.Bookings) > 0 || n.Cordon == state.Foreign || n.Kept && !orphan):
 			return fmt.Errorf("node %s goes, which is not to be had", n.Name)
@@ -531,8 +531,8 @@ func tends(f Fleet, u Decision) error {
 		case going && !orphan:
 			goes[group] = true
 		}
-		if taken && (n.Pods > n.Terminating || n.Cordon != state.GivingBack && n.Cordon != state.Joining) {
-			return fmt.Errorf("machine %s is taken back, which runs pods or is open to others", n.Name)
+		if taken && (n.Pods > n.Terminating || n.Cordon != state.ScalingDown && n.Cordon != state.Joining) {
+			return fmt.Errorf("machine %s is terminated, which runs pods or is open to others", n.Name)
 		}
 	}
 	for i := range f.Groups {
@@ -543,7 +543,7 @@ func tends(f Fleet, u Decision) error {
 	for _, s := range u.Evict {
 		ok := false
 		for n := range f.Nodes.All() {
-			ok = ok || n.Cordon == state.GivingBack && n.Pods == len(n.Strays) &&
+			ok = ok || n.Cordon == state.ScalingDown && n.Pods == len(n.Strays) &&
 				slices.ContainsFunc(n.Strays, func(o state.Stray) bool { return o.UID == s.UID })
 		}
 		if !ok {
@@ -563,7 +563,7 @@ func randomFleet(r *rand.Rand) Fleet {
 	for i := range r.IntN(8) {
 		name := string(rune('a' + i))
 		n := state.Node{Cordon: state.Cordon(r.IntN(int(state.Foreign) + 1)), Launch: token}
-		n.Marked = n.Cordon == state.Joining || n.Cordon == state.Held || n.Cordon == state.GivingBack
+		n.Marked = n.Cordon == state.Joining || n.Cordon == state.Held || n.Cordon == state.ScalingDown
 		n.InFlight, n.Kept = r.IntN(8) == 0, r.IntN(8) == 0
 		if r.IntN(4) == 0 {
 			n.Bookings = []state.Booking{{Key: "gang", Namespace: "ns", UID: uid}}

@@ -95,8 +95,8 @@ const (
 	Joining
 	// Held nodes are cordoned for the requests that have booked them, or that may do so.
 	Held
-	// GivingBack nodes are about to go: no request may book them.
-	GivingBack
+	// ScalingDown nodes are about to go: no request may book them.
+	ScalingDown
 	// Foreign cordons were not put by Muster, which leaves them alone.
 	Foreign
 )
@@ -216,7 +216,7 @@ func (n *Node) PromisesLessThan(before *Node) bool {
 // label for another request, since a label has only one value.
 func (n *Node) AvailableTo(g *Gang) (free nodegroups.Resources, ok bool) {
 	if !n.OpenToAll() {
-		if !IsLaunchOf(n, g) || !n.Ready || n.Notice != "" || n.Cordon == GivingBack || n.Cordon == Foreign {
+		if !IsLaunchOf(n, g) || !n.Ready || n.Notice != "" || n.Cordon == ScalingDown || n.Cordon == Foreign {
 			return nil, false
 		}
 	}
@@ -322,7 +322,7 @@ const LostAfter = 10 * time.Minute
 
 // Leaves reports whether the node is to go and that nothing on it is against that.
 func (n *Node) Leaves(now time.Time) bool {
-	return n.Cordon == Joining && n.Pods == 0 || n.Cordon == GivingBack && n.Vacant(now) && !n.Kept
+	return n.Cordon == Joining && n.Pods == 0 || n.Cordon == ScalingDown && n.Vacant(now) && !n.Kept
 }
 
 // Vacant reports whether the node runs nothing that must stay.

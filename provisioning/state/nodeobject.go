@@ -110,8 +110,8 @@ func CordonOf(o *corev1.Node) Cordon {
 		return Joining
 	case v1alpha1.CordonBooked, v1alpha1.CordonIdle:
 		return Held
-	case v1alpha1.CordonGivingBack:
-		return GivingBack
+	case v1alpha1.CordonScalingDown:
+		return ScalingDown
 	default:
 		return Foreign
 	}

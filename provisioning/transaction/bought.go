@@ -66,7 +66,7 @@ func explains(class v1alpha1.ErrorClass) bool { return class != "" && !nodegroup
 // tallied adds the record of purchases to the step if it is written and has changed.
 func (s Step) tallied(r *Request, v View) Step {
 	switch s.Do {
-	case Rest, LookUp, Book, LaunchMachines, TakeBack:
+	case Rest, LookUp, Book, LaunchMachines, Terminate:
 		return s
 	}
 	p := r.bought(v, 0)

@@ -81,8 +81,8 @@ func (m *seller) act(s Step) {
 		for _, c := range s.Launch {
 			m.sell(c)
 		}
-	case TakeBack:
-		gone := slices.Clone(s.TakeBack)
+	case Terminate:
+		gone := slices.Clone(s.Terminate)
 		m.view.Machines = slices.DeleteFunc(m.view.Machines, func(o cloudprovider.Machine) bool { return slices.Contains(gone, o) })
 	case Rest, Report:
 		next := m.view.Now.Add(time.Minute)

@@ -270,7 +270,7 @@ func TestAMachineIsCountedOnce(t *testing.T) {
 			s.view.Now = s.view.Now.Add(2 * time.Hour)
 			s.wantBought(3)
 		},
-		"launched in place of one in another rack that had to be taken back first, after a restart": func(s *shop) {
+		"launched in place of one in another rack that had to be terminated first, after a restart": func(s *shop) {
 			s.step(Begin)
 			s.call(s.step(LaunchMachines))
 			s.answered()
@@ -279,7 +279,7 @@ func TestAMachineIsCountedOnce(t *testing.T) {
 				Lost: []LostMachine{{Group: "gpu", Name: s.machines[0].Name, Launch: s.machines[0].Launch}}}}
 			s.write(Step{Do: Replace, Attempt: a}.tallied(&s.request, s.view))
 			s.live()
-			s.step(TakeBack)
+			s.step(Terminate)
 			s.lose(s.machines[0])
 			s.step(Count)
 			s.call(s.step(LaunchMachines))
@@ -394,9 +394,9 @@ func TestPurchasesAreCountedWhateverHappens(t *testing.T) {
 					continue
 				}
 				s.answered()
-			case TakeBack:
+			case Terminate:
 				for _, m := range s.machines {
-					m.gone = m.gone || slices.ContainsFunc(step.TakeBack, func(o cloudprovider.Machine) bool { return o.Name == m.Name })
+					m.gone = m.gone || slices.ContainsFunc(step.Terminate, func(o cloudprovider.Machine) bool { return o.Name == m.Name })
 				}
 				s.queue = 0
 			case Begin, Replace, Count:

@@ -116,11 +116,11 @@ func TestOneDomain(t *testing.T) {
 		{name: "the largest is kept", want: Replace, message: "keeps r2",
 			story: rackwise().with(three).machines(running, running, running).node("a", inRack("r1", young)).node("b", inRack("r2", young)).node("c",
 				inRack("r2", young))},
-		{name: "what is on record is taken back first", want: TakeBack,
+		{name: "what is on record is terminated first", want: Terminate,
 			story: rackwise().machines(running, running).lost("a").with(keeps).node("a", inRack("r2", young)).node("b", inRack("r1", young)),
 			check: func(t *testing.T, s Step) {
-				if len(s.TakeBack) != 1 || s.TakeBack[0].Name != "a" {
-					t.Errorf("takes back %+v", s.TakeBack)
+				if len(s.Terminate) != 1 || s.Terminate[0].Name != "a" {
+					t.Errorf("terminates %+v", s.Terminate)
 				}
 			}},
 		{name: "then as many are launched", want: LaunchMachines,

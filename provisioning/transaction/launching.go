@@ -73,7 +73,7 @@ func launching(r *Request, v View) (s Step, joined bool) {
 		return replace(r, v, lost), false
 	}
 	if left := misplaced(r, v); len(left) > 0 {
-		return Step{Do: TakeBack, Attempt: r.Attempt, TakeBack: left}, false
+		return Step{Do: Terminate, Attempt: r.Attempt, Terminate: left}, false
 	}
 	s = Step{Do: Rest, Attempt: r.Attempt, At: r.deadline()}
 	if r.Status == Provisioned {
@@ -527,7 +527,7 @@ func undo(r *Request, v View) (s Step, undone bool) {
 	vacant, kept := parted(v, left)
 	if f := r.Attempt.Failure; len(vacant) > 0 {
 		if f == nil || v.Now.Before(f.Time.Add(undoneWithin)) {
-			return Step{Do: TakeBack, Attempt: r.Attempt, TakeBack: vacant}, false
+			return Step{Do: Terminate, Attempt: r.Attempt, Terminate: vacant}, false
 		}
 		return Step{}, true
 	}
@@ -566,7 +566,7 @@ func sayKept(nodes []*state.Node) string {
 	if why == "" {
 		why = fmt.Sprintf("%s run on node %s", text.Pods(nodes[0].Pods), nodes[0].Name)
 	}
-	return fmt.Sprintf("%s of it will be given back once idle: %s", text.Machines(len(nodes)), why)
+	return fmt.Sprintf("%s of it will be terminated once idle: %s", text.Machines(len(nodes)), why)
 }
 
 // parted returns the machines that may be terminated, and the nodes of those that run pods.

@@ -31,7 +31,7 @@ func TestWhatADryRunReports(t *testing.T) {
 				return
 			}
 			conditions := s.Conditions()
-			if s.Do != Report || len(s.Book)+len(s.Unbook)+len(s.Launch)+len(s.TakeBack) > 0 || s.Attempt.Number > 0 || len(conditions) != 1 {
+			if s.Do != Report || len(s.Book)+len(s.Unbook)+len(s.Launch)+len(s.Terminate) > 0 || s.Attempt.Number > 0 || len(conditions) != 1 {
 				t.Fatalf("the step does more than to tell: %+v", s)
 			}
 			if c := conditions[0]; c.Type != DryRun || c.Reason != tc.reason || !strings.Contains(c.Message, tc.message) {

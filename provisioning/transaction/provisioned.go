@@ -199,8 +199,8 @@ func release(r *Request, own *nodeset.Set, such func(*state.Node) bool) Step {
 	for n := range own.All() {
 		if n.Machine != nil && n.Machine.State < cloudprovider.Terminated && n.Cordon == state.Joining && n.Pods == 0 &&
 			n.BookingOf(r.UID) == nil && such(n) {
-			s.Do = TakeBack
-			s.TakeBack = append(s.TakeBack, *n.Machine)
+			s.Do = Terminate
+			s.Terminate = append(s.Terminate, *n.Machine)
 		}
 	}
 	return s

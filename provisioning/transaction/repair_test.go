@@ -344,10 +344,10 @@ func TestAMachineLostBeforeAllPodsHaveComeIsReplacedInTheirRack(t *testing.T) {
 			story: begun().with(launched).machines(terminated).lost("a").with(keeps).machinesOf("uid-1r1", running).
 				node("b", inRack("r2", replaced))},
 		{name: "what was missed is told", story: begun().with(missed), want: Report, message: "The booking no longer fits"},
-		{name: "one that came elsewhere before the others were here goes back", want: TakeBack, story: elsewhere(cloudprovider.Running),
+		{name: "one that came elsewhere before the others were here goes back", want: Terminate, story: elsewhere(cloudprovider.Running),
 			check: func(t *testing.T, s Step) {
-				if len(s.TakeBack) != 1 || s.TakeBack[0].Name != "b" {
-					t.Errorf("takes back %+v", s.TakeBack)
+				if len(s.Terminate) != 1 || s.Terminate[0].Name != "b" {
+					t.Errorf("terminates %+v", s.Terminate)
 				}
 			}},
 		{name: "once", want: Report, story: elsewhere(cloudprovider.Terminated)},

@@ -115,9 +115,9 @@ const (
 	LaunchMachines
 	// RollBack: record that the attempt has failed.
 	RollBack
-	// TakeBack the machines that are left of a failed attempt, or that the gang has
+	// Terminate the machines that are left of a failed attempt, or that the gang has
 	// found room without.
-	TakeBack
+	Terminate
 	// Repair a booking that is short: book other nodes for it.
 	Repair
 	// ReportLoss reports lost nodes, or pods that could not be scheduled or started, to the user.
@@ -134,7 +134,7 @@ const (
 
 func (a Action) String() string {
 	return [...]string{"Rest", "LookUp", "Report", "Fail", "Book", "Provision", "Begin", "Replace", "LaunchMachines",
-		"RollBack", "TakeBack", "Repair", "Tell", "Reopen", "Count", "Consume", "Expire"}[a]
+		"RollBack", "Terminate", "Repair", "Tell", "Reopen", "Count", "Consume", "Expire"}[a]
 }
 
 // Step is the next step of a request.
@@ -167,8 +167,8 @@ type Step struct {
 	KeepLabels bool
 	// Launch these machines.
 	Launch []Call
-	// TakeBack these machines.
-	TakeBack []cloudprovider.Machine
+	// Terminate these machines.
+	Terminate []cloudprovider.Machine
 	// Lost are the lost nodes that the step reports. Hold: the gang is not stopped for them for now.
 	Lost []LostNode
 	Hold bool
@@ -289,7 +289,7 @@ func LossMessage(lost []LostNode) string {
 // HeldMessage follows a LossMessage and says why the gang is not stopped.
 const HeldMessage = ". So many machines of a NodeGroup seem lost at once that its records are more likely wrong than the machines: the " +
 	"gang is not stopped until their kubelets and their cloud agree, or until the NodeGroup is annotated with " +
-	v1alpha1.GiveBackAtOnceAnnotation
+	v1alpha1.TerminateAtOnceAnnotation
 
 // Settle is how long a node that was cordoned to be booked is watched before it counts: pods that the scheduler had assumed there may
 // still arrive.

@@ -233,16 +233,16 @@ func failedWith(kept int) *story {
 	return s
 }
 
-// takesBack are the names of the machines that the step takes back.
-func takesBack(want ...string) func(*testing.T, Step) {
+// terminates are the names of the machines that the step terminates.
+func terminates(want ...string) func(*testing.T, Step) {
 	return func(t *testing.T, s Step) {
 		t.Helper()
 		var got []string
-		for _, m := range s.TakeBack {
+		for _, m := range s.Terminate {
 			got = append(got, m.Name)
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("takes back %v, want %v", got, want)
+			t.Errorf("terminates %v, want %v", got, want)
 		}
 	}
 }
@@ -622,7 +622,7 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 
 		{name: "the deletion of the request does, too, and blames no group", want: RollBack, check: wantFailure(""), message: "is being deleted",
 			story: newStory().attempt(Launching).machines(booting, running).with(leaving)},
-		{name: "its machines are taken back", want: TakeBack, check: takesBack("a", "b"),
+		{name: "its machines are terminated", want: Terminate, check: terminates("a", "b"),
 			story: failedWith(0).machines(booting, running).with(leaving)},
 		{name: "then nothing stays booked", want: Fail, message: "is being deleted", check: both(wantNodes("unbook c"), func(t *testing.T, s Step) {
 			if s.Attempt.InFlight() {
@@ -634,24 +634,24 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 		{name: "a gang that runs notices nothing", want: Rest, story: newStory().attempt(Launching).machines(running).with(leaving).with(func(s *story) {
 			s.request.Status = Over
 		})},
-		{name: "a rollback takes back by name what is left", story: newStory().attempt(RollingBack).machines(booting, running, terminated), want: TakeBack,
+		{name: "a rollback terminates by name what is left", story: newStory().attempt(RollingBack).machines(booting, running, terminated), want: Terminate,
 			check: func(t *testing.T, s Step) {
-				if len(s.TakeBack) != 2 {
-					t.Errorf("takes back %v", s.TakeBack)
+				if len(s.Terminate) != 2 {
+					t.Errorf("terminates %v", s.Terminate)
 				}
 			}},
-		{name: "for two minutes", want: TakeBack, story: failedWith(0).machines(booting).at(undoneWithin - time.Second)},
+		{name: "for two minutes", want: Terminate, story: failedWith(0).machines(booting).at(undoneWithin - time.Second)},
 		{name: "then another offering is tried, and scale-down terminates the rest", want: Begin, message: "Attempt 2",
 			story: failedWith(0).machines(booting).at(undoneWithin)},
-		{name: "but no machine that runs a pod, whatever made that", want: TakeBack, check: takesBack("a"),
+		{name: "but no machine that runs a pod, whatever made that", want: Terminate, check: terminates("a"),
 			story: failedWith(0).machines(running, running).node("a", young).node("b", young, taken, taken2)},
-		{name: "nor one of which Muster's mark is not on the node yet", want: TakeBack, check: takesBack("a"),
+		{name: "nor one of which Muster's mark is not on the node yet", want: Terminate, check: terminates("a"),
 			story: failedWith(0).machines(running, running).node("a", young).node("b", taken)},
 		{name: "that one is handed over, and the request says so", want: RollBack, check: func(t *testing.T, s Step) {
 			if s.Attempt.Phase != RollingBack || s.Attempt.Failure.Kept != 1 || len(s.Outcomes) > 0 {
 				t.Errorf("attempt is %+v with failure %+v and lessons %v", s.Attempt, s.Attempt.Failure, s.Outcomes)
 			}
-		}, message: "too late; 1 machine of it will be given back once idle: pod theirs/squatter without a booking runs on the held node b",
+		}, message: "too late; 1 machine of it will be terminated once idle: pod theirs/squatter without a booking runs on the held node b",
 			story: failedWith(0).machines(terminated, running).node("b", young, taken, taken2)},
 		{name: "and is not waited for", want: Begin, message: "; attempt 1 failed: too late", story: failedWith(1).machines(terminated, running).node("b", young, taken, taken2),
 			check: func(t *testing.T, s Step) {
@@ -659,15 +659,15 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 					t.Errorf("the attempt after it records %q, want %q", s.Attempt.Previous, want)
 				}
 			}},
-		{name: "pods that wait in vain for a lost kubelet hold no machine", want: TakeBack, check: takesBack("b"),
+		{name: "pods that wait in vain for a lost kubelet hold no machine", want: Terminate, check: terminates("b"),
 			story: failedWith(0).machines(terminated, running).node("b", notReady, taken, sinceUnready(noon.Add(-state.LostAfter)),
 				func(n *state.Node) { n.Terminating = 1 })},
 		{name: "others that stop do", want: RollBack,
 			story: failedWith(0).machines(terminated, running).node("b", young, taken, func(n *state.Node) { n.Terminating = 1 })},
-		{name: "and a hold like a machine", story: newStory().attempt(RollingBack).held("reservation", booting), want: TakeBack,
+		{name: "and a hold like a machine", story: newStory().attempt(RollingBack).held("reservation", booting), want: Terminate,
 			check: func(t *testing.T, s Step) {
-				if len(s.TakeBack) != 1 || s.TakeBack[0].Name != "reservation" {
-					t.Errorf("takes back %v", s.TakeBack)
+				if len(s.Terminate) != 1 || s.Terminate[0].Name != "reservation" {
+					t.Errorf("terminates %v", s.Terminate)
 				}
 			}},
 		{name: "a rollback waits for the last node to go", story: newStory().attempt(RollingBack).machines(terminated).node("a", young), want: Rest},
@@ -734,10 +734,10 @@ func TestMachinesLostWhileTheyLaunchAreReplaced(t *testing.T) {
 			message: "BootFailed"},
 		{name: "nor once the group has had its time", story: launching().machines(running, terminated).at(10 * time.Minute), want: RollBack, check: wantFailure(v1alpha1.Lost)},
 		{name: "a rollback takes the replacements back, too", story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", booting).
-			with(func(s *story) { s.request.Attempt.Phase = RollingBack }), want: TakeBack,
+			with(func(s *story) { s.request.Attempt.Phase = RollingBack }), want: Terminate,
 			check: func(t *testing.T, s Step) {
-				if len(s.TakeBack) != 2 {
-					t.Errorf("takes back %v", s.TakeBack)
+				if len(s.Terminate) != 2 {
+					t.Errorf("terminates %v", s.Terminate)
 				}
 			}},
 	})
@@ -790,7 +790,7 @@ func TestBookingsAreRepaired(t *testing.T) {
 		{name: "nor may be, since too many were", story: rackwise().with(three).attempt(Done).provisioned().node("a", inRack("r1", young)).node("b", inRack("r1", young)).with(podsWaiting).with(boughtEnough), want: Book, check: wantNodes("open whole a, open whole b")},
 		{name: "beside those that are open", story: newStory().with(three).attempt(Done).provisioned().node("a", young).node("b", booked).with(dry).with(podsWaiting), want: Book, check: wantNodes("open whole a")},
 		{name: "once it is open the shortage is told", story: newStory().with(three).attempt(Done).provisioned().node("a", booked, bornCordoned).node("b", booked).with(dry).with(podsWaiting), want: Report},
-		{name: "a machine of it that no pod fits on goes back", story: newStory().attempt(Done).provisioned().node("a", young, joined, lacksDevices(noon.Add(-time.Hour))).node("b", booked).with(dry).with(podsWaiting), want: TakeBack, check: takesBack("a")},
+		{name: "a machine of it that no pod fits on goes back", story: newStory().attempt(Done).provisioned().node("a", young, joined, lacksDevices(noon.Add(-time.Hour))).node("b", booked).with(dry).with(podsWaiting), want: Terminate, check: terminates("a")},
 		{name: "the replacement is launched", story: newStory().with(second(Launching)).provisioned().node("a", booked), want: LaunchMachines},
 		{name: "and waited for while the booking lasts", story: newStory().with(second(Launching)).provisioned().node("a", booked).machinesOf("uid-2", booting).with(func(s *story) { s.view.Groups[0].JoinTimeout = time.Hour }),
 			want: Rest, check: wantAt(10 * time.Minute)},
@@ -801,16 +801,16 @@ func TestBookingsAreRepaired(t *testing.T) {
 				}
 			}},
 		{name: "then it is opened", story: newStory().with(second(Done)).provisioned().node("a", booked).machinesOf("uid-2", running).node("b", fresh), want: Book, check: wantNodes("open whole b")},
-		{name: "one that the gang has found room without goes back", story: newStory().with(second(Done)).provisioned().node("a", booked).node("b", fresh, joined, booked, bornCordoned).node("c", fresh, joined), want: TakeBack,
+		{name: "one that the gang has found room without goes back", story: newStory().with(second(Done)).provisioned().node("a", booked).node("b", fresh, joined, booked, bornCordoned).node("c", fresh, joined), want: Terminate,
 			check: func(t *testing.T, s Step) {
-				if len(s.TakeBack) != 1 || s.TakeBack[0].Name != "c" || nodesOf(s) != "" {
-					t.Errorf("takes back %+v and does %q", s.TakeBack, nodesOf(s))
+				if len(s.Terminate) != 1 || s.Terminate[0].Name != "c" || nodesOf(s) != "" {
+					t.Errorf("terminates %+v and does %q", s.Terminate, nodesOf(s))
 				}
 			}},
 		{name: "not before the others are open", story: newStory().with(second(Done)).provisioned().node("a", booked).node("b", claimed).node("c", fresh, joined), want: Book, check: wantNodes("open whole b")},
 		{name: "nor while somebody runs there", story: newStory().with(second(Done)).provisioned().node("a", booked).node("b", booked).node("c", fresh, joined, inUse), want: Rest},
 		{name: "nor twice", story: newStory().with(second(Done)).provisioned().node("a", booked).node("b", booked).node("c", fresh), want: Rest},
-		{name: "a replacement that fails is rolled back alone", story: newStory().with(second(RollingBack)).provisioned().node("a", booked).machinesOf("uid-2", booting), want: TakeBack},
+		{name: "a replacement that fails is rolled back alone", story: newStory().with(second(RollingBack)).provisioned().node("a", booked).machinesOf("uid-2", booting), want: Terminate},
 		{name: "then the next option is tried", story: newStory().with(second(RollingBack)).provisioned().node("a", booked).node("c"), want: Repair, check: wantNodes("open whole c")},
 		{name: "where nothing can be had the booking ends, so that the rest serves others", story: newStory().provisioned().node("a", booked).with(dry), want: Expire,
 			message: "lost before the pods were bound", check: wantNodes("unbook a")},

@@ -156,7 +156,7 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 				n.Free = n.Free.Clone()
 				n.Free.Add(quarter, 1)
 			}, full(func(b *state.Booking) { b.UID, b.Key = "third", "third" })}, nil, "shares gpu: 1"},
-		{"the node is about to go", []func(*state.Node){func(n *state.Node) { waits()(n); n.Cordon = state.GivingBack }}, nil, "gpu: 1"},
+		{"the node is about to go", []func(*state.Node){func(n *state.Node) { waits()(n); n.Cordon = state.ScalingDown }}, nil, "gpu: 1"},
 		{"another request of the name has booked the node", []func(*state.Node){waits(func(b *state.Booking) { b.Key = "gang" })}, nil, "gpu: 1"},
 		{"a machine is on its way", nil, []planner.UpcomingAttempt{in("a", 4, 1)}, "shares gpu: 1"},
 		{"a request that gets it does not begin at once", nil, []planner.UpcomingAttempt{in("a", 4, 1, func(u *planner.UpcomingAttempt) { u.Held = false })}, "gpu: 1"},
@@ -359,7 +359,7 @@ func TestWhatIsCountedOnIsKept(t *testing.T) {
 }
 
 // TestAGangThatSharesAndLaunches has the room that it counts on while its own machine boots: it comes first in time, and books what
-// would be given back.
+// would be terminated.
 func TestAGangThatSharesAndLaunches(t *testing.T) {
 	of := func(began ...planner.UpcomingAttempt) func(*story) {
 		return func(s *story) {

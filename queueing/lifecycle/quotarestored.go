@@ -15,8 +15,8 @@ import (
 // it.
 const ReasonQuotaReused = "QuotaReused"
 
-// tookBack evicts a Workload whose pods run again if their quota is no longer free.
-func (s Rules) tookBack(w *cache.Workload) *Verdict {
+// quotaRestored evicts a Workload whose pods run again if their quota is no longer free.
+func (s Rules) quotaRestored(w *cache.Workload) *Verdict {
 	if !w.QuotaRestored || w.Queue == nil {
 		return nil
 	}

@@ -23,7 +23,7 @@ func (s Rules) Advance(w *cache.Workload) *Verdict {
 	if !object.DeletionTimestamp.IsZero() && !workload.MayHold(object) {
 		return s.Release(w, kueue.WorkloadQuotaReservedReasonPendingEvaluation, "The workload is being deleted, and nothing of it has started")
 	}
-	for _, step := range []func(*cache.Workload) *Verdict{s.stop, s.editedAdmission, s.tookBack, s.scaleDown,
+	for _, step := range []func(*cache.Workload) *Verdict{s.stop, s.editedAdmission, s.quotaRestored, s.scaleDown,
 		s.AnsweredChecks, s.podsRefused, s.executionTime, s.podsReady} {
 		if v := step(w); v != nil {
 			return v

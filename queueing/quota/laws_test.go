@@ -31,9 +31,9 @@ func seeds(n uint64) uint64 {
 	return n
 }
 
-// TestWhatIsAddedIsTakenBack adds amounts up to the largest there are, and takes
+// TestWhatIsAddedIsTerminated adds amounts up to the largest there are, and takes
 // them back in another order.
-func TestWhatIsAddedIsTakenBack(t *testing.T) {
+func TestWhatIsAddedIsTerminated(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds(100_000) {
 		r := rand.New(rand.NewPCG(seed, 2))

@@ -39,9 +39,9 @@ import (
 	"github.com/muster-dev/muster/kwok/cloudsim/server"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/controller/giveback"
 	"github.com/muster-dev/muster/provisioning/controller/group"
 	"github.com/muster-dev/muster/provisioning/controller/request"
+	"github.com/muster-dev/muster/provisioning/controller/scaledown"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/test/invariants/promises"
@@ -282,7 +282,7 @@ func (d *day) muster(ctx context.Context, running *sync.WaitGroup, amazon, googl
 		}
 		return out, nil
 	}
-	inUse := (&request.Taker{Model: m, Live: d.Client}).InUse
+	inUse := (&request.Terminator{Model: m, Live: d.Client}).InUse
 	const uid = "6f1d9b1e-3c0e-4f53-9c38-6f6a7b1e0c11"
 	ec2, err := aws.New(ctx, aws.Config{Region: "us-east-1", Cluster: "lab", ClusterUID: uid, Endpoint: "http://aws.lab", Groups: groups,
 		Clock: clock.RealClock{}, InUse: inUse, Transport: amazon})
@@ -319,7 +319,7 @@ func (d *day) muster(ctx context.Context, running *sync.WaitGroup, amazon, googl
 	for _, c := range []interface{ Start(context.Context) error }{
 		&request.Controller{Client: d.Client, Live: d.Client, Providers: providers, Model: m, Synced: ready, Changed: m.Changed(),
 			Events: &events.FakeRecorder{}, Clock: clock.RealClock{}},
-		&giveback.Controller{Client: d.Client, Live: d.Client, Providers: providers, Model: m, Synced: ready, Changed: m.Changed(),
+		&scaledown.Controller{Client: d.Client, Live: d.Client, Providers: providers, Model: m, Synced: ready, Changed: m.Changed(),
 			Events: &events.FakeRecorder{}, Clock: clock.RealClock{}},
 		&group.Controller{Client: d.Client, Live: d.Client, Model: m, Synced: ready, Changed: m.Changed(),
 			Lists: cloudprovider.ListsOf(providers), Clock: clock.RealClock{}},

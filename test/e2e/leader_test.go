@@ -59,7 +59,7 @@ func TestALeaderThatLosesItsLeaseInTheMiddleOfALaunch(t *testing.T) {
 	config.Proxy = func(component string, next http.Handler) http.Handler {
 		return made.handler(gate.Handler(component, next), func() { hit <- struct{}{} })
 	}
-	s := &site{testbed.NewSite(t, alone(t, "leader", config, promises.Provisions, promises.Launches, promises.GivenBack, promises.Bookings,
+	s := &site{testbed.NewSite(t, alone(t, "leader", config, promises.Provisions, promises.Launches, promises.ScaledDown, promises.Bookings,
 		promises.Departures))}
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.MaxNodes, g.Spec.Kwok.BootDelay.Duration, g.Spec.IdleTimeout.Duration = 64, 0, 100*time.Millisecond

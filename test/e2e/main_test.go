@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 			return shared, shared.Watch(ctx)
 		},
 		Needed: []promises.Check{
-			promises.BoundPods, promises.BoundInDomain, promises.CreatedPods, promises.Provisions, promises.ProvisionsInDomain, promises.Launches, promises.RollBacks, promises.GivenBack,
+			promises.BoundPods, promises.BoundInDomain, promises.CreatedPods, promises.Provisions, promises.ProvisionsInDomain, promises.Launches, promises.RollBacks, promises.ScaledDown,
 			promises.Bookings, promises.Consumed, promises.Departures, promises.Reservations, promises.RunningJobs, promises.PendingWorkloads, promises.PendingRequests,
 		},
 	}.Run(m))

@@ -82,7 +82,7 @@ func TestInAStormEveryPromiseIsKept(t *testing.T) {
 	config.Proxy = gate.Handler
 	s := newStorm(t, alone(t, "storm", config,
 		promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.ProvisionsInDomain, promises.Launches,
-		promises.GivenBack, promises.Bookings,
+		promises.ScaledDown, promises.Bookings,
 		promises.Consumed, promises.Departures, promises.Reservations, promises.PendingRequests, promises.ReservedWorkloads))
 	for range 6 {
 		s.spawn()

@@ -386,7 +386,7 @@ func TestManyDeletedNodesStopNoGang(t *testing.T) {
 		t.Fatalf("the gang was evicted: %s", c.Message)
 	}
 	patch := client.MergeFrom(g.DeepCopy())
-	g.Annotations = map[string]string{v1alpha1.GiveBackAtOnceAnnotation: "5"}
+	g.Annotations = map[string]string{v1alpha1.TerminateAtOnceAnnotation: "5"}
 	if err := s.Kube.Patch(s.Context(), g, patch); err != nil {
 		t.Fatal(err)
 	}

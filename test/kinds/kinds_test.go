@@ -154,7 +154,7 @@ func (x story) run(s *site) {
 	if diff := gocmp.Diff(spec, x.spec(s, job)); diff != "" {
 		s.Errorf("evicted, its spec is not as its user wrote it (-want +got):\n%s", diff)
 	}
-	until("its machines are given back", func() bool { return len(s.Left(s.Name+"-cpu"))+len(s.Left(s.Name+"-gpu")) == 0 })
+	until("its machines are terminated", func() bool { return len(s.Left(s.Name+"-cpu"))+len(s.Left(s.Name+"-gpu")) == 0 })
 
 	s.activate(w, true)
 	until("all pods run again", runs)

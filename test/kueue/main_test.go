@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 			return stock.Log()
 		},
 		Needed: []promises.Check{
-			promises.BoundPods, promises.BoundInDomain, promises.CreatedPods, promises.Provisions, promises.ProvisionsInDomain, promises.Launches, promises.RollBacks, promises.GivenBack,
+			promises.BoundPods, promises.BoundInDomain, promises.CreatedPods, promises.Provisions, promises.ProvisionsInDomain, promises.Launches, promises.RollBacks, promises.ScaledDown,
 			promises.Bookings, promises.Consumed, promises.Departures, promises.Reservations, promises.PendingRequests, promises.ReservedWorkloads,
 		},
 	}.Run(m))

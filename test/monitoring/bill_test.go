@@ -325,17 +325,17 @@ func (s *story) put(g *gang, conditions ...string) {
 func (s *story) undo(g *gang, class v1alpha1.ErrorClass) {
 	g.attempt.Phase, g.attempt.Failure = transaction.RollingBack, &transaction.AttemptFailure{Group: g.group, Class: class}
 	s.put(g)
-	s.takeBack(g)
+	s.terminate(g)
 	g.attempt.Phase = transaction.Done
 	s.put(g)
 }
 
-// takeBack ends all machines of the gang, and it is over.
-func (s *story) takeBack(g *gang) {
+// terminate ends all machines of the gang, and it is over.
+func (s *story) terminate(g *gang) {
 	for _, in := range s.instances(g) {
 		s.world.Terminate(in.ID)
 		ended := machineOf(in)
-		s.model.MachineTaken(ended)
+		s.model.MachineTerminated(ended)
 		ended.State = cloudprovider.Terminated
 		s.model.SetMachine(ended)
 		s.model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: in.ID}})
@@ -422,7 +422,7 @@ func (s *story) advance(g *gang) {
 		}
 	case idle:
 		if waited >= 10*time.Minute {
-			s.takeBack(g)
+			s.terminate(g)
 		}
 	}
 }

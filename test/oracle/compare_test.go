@@ -127,7 +127,7 @@ func (k *contest) judge(c choices, gang bool) error {
 	if err := k.spellOut(); err != nil {
 		return err
 	}
-	defer k.giveBack()
+	defer k.removeAll()
 	if !gang {
 		if err := k.examine(0); err != nil {
 			return err
@@ -472,18 +472,18 @@ func (k *contest) place(c choices) error {
 		if err := k.put(i, allowed[c.pick(len(allowed))]); err != nil {
 			return err
 		}
-		for rarely(c, 3) && k.mayTakeBack() {
-			left = append(left, k.takeBack())
+		for rarely(c, 3) && k.mayRemove() {
+			left = append(left, k.removeLast())
 			if _, err := k.compare(i); err != nil {
-				return fmt.Errorf("with a pod taken back and %d placed: %w", len(k.placed), err)
+				return fmt.Errorf("with a pod removed and %d placed: %w", len(k.placed), err)
 			}
 		}
 	}
 	return nil
 }
 
-// mayTakeBack: of pods with volumes the scheduler would forget more than the last.
-func (k *contest) mayTakeBack() bool {
+// mayRemove: of pods with volumes the scheduler would forget more than the last.
+func (k *contest) mayRemove() bool {
 	return len(k.placed) > 0 && len(k.placed[len(k.placed)-1].pod.Spec.Volumes) == 0
 }
 
@@ -519,8 +519,8 @@ func (k *contest) put(i int, node string) error {
 	return nil
 }
 
-// takeBack removes the pod that was placed last and returns its podSet.
-func (k *contest) takeBack() int {
+// removeLast removes the pod that was placed last and returns its podSet.
+func (k *contest) removeLast() int {
 	if !slices.Contains(k.met, "given back") {
 		k.meet("given back")
 	}
@@ -545,7 +545,7 @@ func (k *contest) count(i int, node string, n int) {
 	k.update()
 }
 
-func (k *contest) giveBack() {
+func (k *contest) removeAll() {
 	for _, p := range slices.Backward(k.placed) {
 		p.undo()
 	}

@@ -247,16 +247,16 @@ func (c *cloud) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]
 	return machines, err
 }
 
-// TakeBack implements cloudprovider.Taker.
-func (c *cloud) TakeBack(ctx context.Context, group string, names []string) error {
-	what := fmt.Sprintf("taking back of %v of group %s by %s", names, group, c.caller)
+// Terminate implements cloudprovider.Terminator.
+func (c *cloud) Terminate(ctx context.Context, group string, names []string) error {
+	what := fmt.Sprintf("termination of %v of group %s by %s", names, group, c.caller)
 	if err := c.process.call(&call{key: "the " + what, kind: sent, effect: nothing}); err != nil {
 		return err
 	}
 	if c.process.away(group) {
 		return errAway
 	}
-	if err := c.Provider.TakeBack(context.WithValue(ctx, duringKey{}, what), group, names); err != nil {
+	if err := c.Provider.Terminate(context.WithValue(ctx, duringKey{}, what), group, names); err != nil {
 		return err
 	}
 	return c.process.call(&call{key: "the answer to the " + what, kind: answer, effect: nothing})

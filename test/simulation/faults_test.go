@@ -73,7 +73,7 @@ var found = []scenario{
 		},
 	},
 	{
-		name: "seed 53: the idle machines of a group that was deleted are given back",
+		name: "seed 53: the idle machines of a group that was deleted are terminated",
 		setUp: func(w *world) {
 			w.create(newGroup("gpus", nil))
 			w.submit(w.began, workers("gang"), transaction.ClassAtomicScaleUp, nil)
@@ -92,7 +92,7 @@ var found = []scenario{
 		},
 	},
 	{
-		name: "seed 257: a machine is given back soon after the pod has gone that could not be moved",
+		name: "seed 257: a machine is terminated soon after the pod has gone that could not be moved",
 		setUp: func(w *world) {
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { *g.Spec.IdleTimeout = seconds(5) }))
 			g := workers("gang")
@@ -146,7 +146,7 @@ var found = []scenario{
 			second.podSets[0].count, second.runFor = 1, 30*time.Second
 			w.submit(w.began.Add(8*time.Second), second, transaction.ClassAtomicScaleUp, nil)
 		},
-		shows: []string{"cordon giving-back", "machine terminated"},
+		shows: []string{"cordon scaling-down", "machine terminated"},
 	},
 	{
 		name: "seeds 1717, 3231 and 3320: a machine goes that was launched for a gang which has found room without it",
@@ -235,7 +235,7 @@ var found = []scenario{
 		shows: []string{"rollback because of Timeout", "rollback leaves a machine to pods of others", "second attempt", "machine terminated"},
 	},
 	{
-		name: "a pod has come to an idle machine, and caches do not show it when that is given back",
+		name: "a pod has come to an idle machine, and caches do not show it when that is terminated",
 		setUp: func(w *world) {
 			w.create(newGroup("gpus", nil))
 			g := workers("gang")
@@ -244,7 +244,7 @@ var found = []scenario{
 			w.plan(w.began.Add(50*time.Second), "a pod comes", func() { w.create(tolerant("unseen", 30*time.Second)) })
 		},
 		faults: faults{staleness: 10 * time.Second, slow: []string{"tell of Pod"}},
-		shows:  []string{"cordon giving-back", "machine terminated"},
+		shows:  []string{"cordon scaling-down", "machine terminated"},
 	},
 	{
 		name: "seed 718: a gang for which a backoff keeps but the rest of its machines is served when that ends",
@@ -278,7 +278,7 @@ var found = []scenario{
 				if c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionNodesPresent); c == nil || c.Status != metav1.ConditionFalse {
 					w.failure = fmt.Errorf("the group says %+v", g.Status.Conditions)
 				}
-				change(w.store, g, func(g *v1alpha1.NodeGroup) { g.Annotations[v1alpha1.GiveBackAtOnceAnnotation] = "8" })
+				change(w.store, g, func(g *v1alpha1.NodeGroup) { g.Annotations[v1alpha1.TerminateAtOnceAnnotation] = "8" })
 			})
 		},
 		shows: []string{"CapacityRevoked=True MachineLost"},
@@ -287,7 +287,7 @@ var found = []scenario{
 		name: "etcd restored to before a gang was launched: its request asks for the machines that run, and gives none back in vain",
 		setUp: func(w *world) {
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
-				g.Spec.MaxNodes, g.Annotations = 12, map[string]string{v1alpha1.GiveBackAtOnceAnnotation: "0"}
+				g.Spec.MaxNodes, g.Annotations = 12, map[string]string{v1alpha1.TerminateAtOnceAnnotation: "0"}
 			}))
 			g := workers("gang")
 			g.podSets[0].count, g.runFor, g.giveUpAfter = 5, time.Hour, time.Hour
@@ -297,9 +297,9 @@ var found = []scenario{
 				g := find[*v1alpha1.NodeGroup](w.store, "", "gpus")
 				c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionNodesPresent)
 				if w.features["machine terminated"] || c == nil || c.Status != metav1.ConditionFalse {
-					w.failure = fmt.Errorf("machines that run were taken back, or nobody was told: the group says %+v", g.Status.Conditions)
+					w.failure = fmt.Errorf("machines that run were terminated, or nobody was told: the group says %+v", g.Status.Conditions)
 				}
-				change(w.store, g, func(g *v1alpha1.NodeGroup) { g.Annotations[v1alpha1.GiveBackAtOnceAnnotation] = "5" })
+				change(w.store, g, func(g *v1alpha1.NodeGroup) { g.Annotations[v1alpha1.TerminateAtOnceAnnotation] = "5" })
 			})
 		},
 		shows: []string{"machine terminated", "second attempt"},
@@ -367,7 +367,7 @@ func (w *world) expectRevoked(at time.Time, want int) {
 func (w *world) fourGangs() {
 	w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
 		// No person decides by herself.
-		g.Spec.MaxNodes, g.Annotations = 12, map[string]string{v1alpha1.GiveBackAtOnceAnnotation: "0"}
+		g.Spec.MaxNodes, g.Annotations = 12, map[string]string{v1alpha1.TerminateAtOnceAnnotation: "0"}
 	}))
 	for i := range 4 {
 		g := workers(fmt.Sprint("gang-", i))

@@ -70,7 +70,7 @@ func randomWeather(r *rand.Rand) faults {
 	}
 	for _, kind := range []string{
 		"tell of Pod", "tell of Node", "tell of ProvisioningRequest", "tell of Machine", "tell of NodeGroup", "request patches", "kwok",
-		"giveback", "daemon pod", "the taint", "the collector", "wake", "pod",
+		"scaledown", "daemon pod", "the taint", "the collector", "wake", "pod",
 	} {
 		if r.IntN(6) == 0 {
 			w.slow = append(w.slow, kind)

@@ -15,9 +15,9 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/kwok"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/controller/feed"
-	"github.com/muster-dev/muster/provisioning/controller/giveback"
 	"github.com/muster-dev/muster/provisioning/controller/group"
 	"github.com/muster-dev/muster/provisioning/controller/request"
+	"github.com/muster-dev/muster/provisioning/controller/scaledown"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -100,10 +100,10 @@ func start(s *store, ahead *atomic.Int64, away func(group string) bool) (*proces
 			Model: p.model, Synced: p.synced("request", feed), Changed: p.changed("request"),
 			Events: &events.FakeRecorder{}, Clock: &timers{process: p, owner: "request"},
 		},
-		&giveback.Controller{
-			Client: &api{process: p, store: s, who: "giveback"}, Live: &api{process: p, store: s, who: "giveback"}, Providers: clouds("giveback"),
-			Model: p.model, Synced: p.synced("giveback", feed), Changed: p.changed("giveback"),
-			Events: &events.FakeRecorder{}, Clock: &timers{process: p, owner: "giveback"},
+		&scaledown.Controller{
+			Client: &api{process: p, store: s, who: "scaledown"}, Live: &api{process: p, store: s, who: "scaledown"}, Providers: clouds("scaledown"),
+			Model: p.model, Synced: p.synced("scaledown", feed), Changed: p.changed("scaledown"),
+			Events: &events.FakeRecorder{}, Clock: &timers{process: p, owner: "scaledown"},
 		},
 		&group.Controller{
 			Client: &api{process: p, store: s, who: "group"},

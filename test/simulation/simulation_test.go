@@ -101,7 +101,7 @@ var required = []string{
 	"attempt Launching", "attempt RollingBack", "attempt Done", "attempt in several groups", "attempt shares machines", "second attempt", "machine replaced",
 	"rollback because of Stockout", "rollback because of Quota", "rollback because of Throttle", "rollback because of Auth", "rollback because of Outage",
 	"rollback because of Config", "rollback because of Timeout", "rollback because of Lost", "rollback leaves a machine to pods of others",
-	"cordon joining", "cordon booked", "cordon giving-back", "node booked by several",
+	"cordon joining", "cordon booked", "cordon scaling-down", "node booked by several",
 	"machine BootFailed", "machine SpotReclaimed", "machine BrokenDown", "machine terminated",
 	"request deleted", "request deleted in flight", "request made again", "template deleted", "group deleted", "group limited",
 	"human cordon", "human uncordon", "node not ready", "node lost", "node annotated", "pod failed", "pod made again", "stranger on a node",
@@ -182,7 +182,7 @@ func TestRandomScenariosInRacks(t *testing.T) {
 		shown["gang repaired"],
 		shown["gang stopped after a repair began"], shown["CapacityRevoked=True MachineLost"]-shown["gang stopped after a repair began"])
 	if all.machines > 0 {
-		t.Logf("%d scenarios: %d machines were in another rack and taken back, after %s on average and %s at most; pods in one rack in %d, "+
+		t.Logf("%d scenarios: %d machines were in another rack and terminated, after %s on average and %s at most; pods in one rack in %d, "+
 			"scattered for good in %d",
 			*runs, all.machines, (all.total / time.Duration(all.machines)).Round(time.Millisecond), all.worst.Round(time.Millisecond),
 			shown["pod bound in one rack"], shown["rollback because of Scattered"])

@@ -36,12 +36,12 @@ func workers(name string) *gang {
 
 var scenarios = []scenario{
 	{
-		name: "a gang is launched, runs, and its machines are given back",
+		name: "a gang is launched, runs, and its machines are terminated",
 		setUp: func(w *world) {
 			w.create(newGroup("spot", nil))
 			w.submit(w.began, workers("gang"), transaction.ClassAtomicScaleUp, nil)
 		},
-		shows: []string{"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "cordon giving-back",
+		shows: []string{"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "cordon scaling-down",
 			"machine terminated"},
 	},
 	{

@@ -133,14 +133,14 @@ func (w *world) look(offer func(option)) {
 // offerDecision lets an admin confirm that the machines of a group are lost when many of them seem to be.
 func (w *world) offerDecision(g *v1alpha1.NodeGroup, offer func(option)) {
 	c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionNodesPresent)
-	if c == nil || c.Status != metav1.ConditionFalse || g.Annotations[v1alpha1.GiveBackAtOnceAnnotation] != "" {
+	if c == nil || c.Status != metav1.ConditionFalse || g.Annotations[v1alpha1.TerminateAtOnceAnnotation] != "" {
 		return
 	}
 	at := c.LastTransitionTime.Add(20 * time.Second)
 	offer(option{key: "a person decides about group " + g.Name, at: at, within: kubeletTime, do: func() {
 		w.feature("person decides about lost machines")
 		change(w.store, g, func(g *v1alpha1.NodeGroup) {
-			metav1.SetMetaDataAnnotation(&g.ObjectMeta, v1alpha1.GiveBackAtOnceAnnotation, "1000")
+			metav1.SetMetaDataAnnotation(&g.ObjectMeta, v1alpha1.TerminateAtOnceAnnotation, "1000")
 		})
 	}})
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/cloudprovider/aws/placement"
-	"github.com/muster-dev/muster/cloudprovider/aws/takeback"
+	"github.com/muster-dev/muster/cloudprovider/aws/terminate"
 	"github.com/muster-dev/muster/cloudprovider/calls"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups"
@@ -36,19 +36,19 @@ type Config struct {
 	Region     string
 	Inventory  *inventory.Inventory
 	Placements *placement.Groups
-	Taker      *takeback.Taker
+	Terminator *terminate.Terminator
 	Clock      clock.PassiveClock
 	// InUse is consulted before machines are terminated that were not named.
 	InUse cloudprovider.InUse
 }
 
-// Launcher launches machines in one region, and takes back launches of which the machines have no names yet.
+// Launcher launches machines in one region, and terminates launches of which the machines have no names yet.
 type Launcher struct {
 	region     string
 	api        *api.Client
 	inventory  *inventory.Inventory
 	placements *placement.Groups
-	taker      *takeback.Taker
+	terminator *terminate.Terminator
 	clock      clock.PassiveClock
 	inUse      cloudprovider.InUse
 
@@ -64,7 +64,7 @@ type Launcher struct {
 // New returns a Launcher.
 func New(client *api.Client, c Config) *Launcher {
 	return &Launcher{
-		region: c.Region, api: client, inventory: c.Inventory, placements: c.Placements, taker: c.Taker, clock: c.Clock, inUse: c.InUse,
+		region: c.Region, api: client, inventory: c.Inventory, placements: c.Placements, terminator: c.Terminator, clock: c.Clock, inUse: c.InUse,
 	}
 }
 

@@ -40,7 +40,7 @@ func (r *Launcher) launchOwned(ctx context.Context, l *launch, known *inventory.
 		return nil, r.inventory.EndIntent(ctx, i)
 	case i == nil:
 		// Where it is refused, what is free may do without them.
-		if err := r.taker.OutOf(ctx, l.spec.AutoScalingGroup, l.dead); err != nil && !cloudprovider.IsRefused(err) {
+		if err := r.terminator.OutOf(ctx, l.spec.AutoScalingGroup, l.dead); err != nil && !cloudprovider.IsRefused(err) {
 			return nil, err
 		}
 		i = &inventory.Intent{
@@ -143,7 +143,7 @@ func (r *Launcher) adopt(ctx context.Context, i *inventory.Intent, ids []string)
 }
 
 // settle ends the intent of a call that has made these machines, if lists show all of them under its launch. Otherwise it stays,
-// since a process that begins now would take them for the group's own: a later list ends it, or its take-back.
+// since a process that begins now would take them for the group's own: a later list ends it, or its termination.
 func (r *Launcher) settle(ctx context.Context, i *inventory.Intent, ids []string) error {
 	if len(ids) > 0 {
 		named, err := r.inventory.Named(ctx, i)
@@ -158,8 +158,8 @@ func (r *Launcher) settle(ctx context.Context, i *inventory.Intent, ids []string
 	return nil
 }
 
-// TakeBack ends a hold of that name, and with it whatever its call has made and is not in use.
-func (r *Launcher) TakeBack(ctx context.Context, name string) error {
+// Terminate ends a hold of that name, and with it whatever its call has made and is not in use.
+func (r *Launcher) Terminate(ctx context.Context, name string) error {
 	group, call, ok := strings.Cut(strings.TrimPrefix(name, inventory.HoldPrefix), "/")
 	if !ok {
 		return nil // no name of an intent
@@ -182,7 +182,7 @@ func (r *Launcher) TakeBack(ctx context.Context, name string) error {
 		return err
 	}
 	if len(named) >= i.Count {
-		return r.inventory.EndIntent(ctx, i) // they are taken back by name, or stay
+		return r.inventory.EndIntent(ctx, i) // they are terminated by name, or stay
 	}
 	if r.wasRefused(i) {
 		return r.settle(ctx, i, nil)
@@ -211,7 +211,7 @@ func (r *Launcher) end(ctx context.Context, i *inventory.Intent, ids []string) e
 	for _, m := range free {
 		going = append(going, m.Name)
 	}
-	if err := r.taker.Machines(ctx, going); err != nil {
+	if err := r.terminator.Machines(ctx, going); err != nil {
 		return err
 	}
 	// What stays, or goes on all the same, is listed under its launch.
@@ -256,7 +256,7 @@ func hasMember(groups []asgtypes.AutoScalingGroup, id string) bool {
 }
 
 // maybeMade says whether the call of the intent may have made something: otherwise to
-// repeat it would make machines only to take them back.
+// repeat it would make machines only to terminate them.
 func (r *Launcher) maybeMade(ctx context.Context, i *inventory.Intent, g *asgtypes.AutoScalingGroup) (bool, error) {
 	if r.now().Before(i.Until.Add(settled)) {
 		return true, nil

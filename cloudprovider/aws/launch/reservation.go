@@ -47,13 +47,13 @@ func (r *Launcher) launchReserved(ctx context.Context, l *launch) ([]string, err
 		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: "ReservationEnded",
 			Message: fmt.Sprintf("capacity reservation %s of %d machines is %s", made.Hold.Name, l.Count, made.State)}
 	case refused != nil && api.IsEndedReservation(err):
-		// It has ended between the two calls: Muster takes it back where its request goes meanwhile. That is no fault of the group.
+		// It has ended between the two calls: Muster cancels it where its request ends meanwhile. That is no fault of the group.
 		return nil, fmt.Errorf("capacity reservation %s, made for this launch, is not known everywhere yet, or has ended meanwhile: %s",
 			made.Hold.Name, refused.Message)
 	}
 	if cloudprovider.Refusal(err) != nil {
-		// It is of no use any more; where this fails, it is taken back as a hold.
-		return nil, errors.Join(err, r.taker.Reservation(ctx, made.Hold.Name))
+		// It is of no use any more; if this fails, it is terminated as a hold.
+		return nil, errors.Join(err, r.terminator.Reservation(ctx, made.Hold.Name))
 	}
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (r *Launcher) release(ctx context.Context, list []inventory.Reservation) er
 		if !made.Lasts() {
 			continue
 		}
-		if err := r.taker.Reservation(ctx, made.Hold.Name); err != nil {
+		if err := r.terminator.Reservation(ctx, made.Hold.Name); err != nil {
 			return fmt.Errorf("the machines are there, their reservation is to go: %w", err)
 		}
 	}

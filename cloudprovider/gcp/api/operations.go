@@ -58,7 +58,7 @@ func RequestID(parts ...string) string {
 	return uuid([16]byte(sum[:16]))
 }
 
-// freshID is the idempotency token of a call that may be made again on purpose: one that takes back must not be answered with what
+// freshID is the idempotency token of a call that may be made again on purpose: one that terminates must not be answered with what
 // came of the last one.
 func freshID() string {
 	var b [16]byte

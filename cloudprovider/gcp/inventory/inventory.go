@@ -35,7 +35,7 @@ type Inventory struct {
 
 	mu sync.Mutex
 	// seen are the groups that there are or have been, by name: what was launched in a
-	// group that has been deleted since is still to be listed and taken back.
+	// group that has been deleted since is still to be listed and terminated.
 	seen map[string]seenGroup
 	// members has the members of managed instance groups as they were last listed.
 	members map[api.Manager]members

@@ -43,7 +43,7 @@ func (k *Launcher) resize(ctx context.Context, l *launch) ([]cloudprovider.Machi
 		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: inventory.RequestFailed, Message: "resize request " + name +
 			" has failed, and the cloud does not say why"}
 	case inventory.RequestCancelled:
-		// By a person or another tool: a take-back of Muster's is followed by another token.
+		// By a person or another tool: a termination of Muster's is followed by another token.
 		return nil, &cloudprovider.Error{Class: v1alpha1.Lost, Code: inventory.RequestCancelled,
 			Message: "resize request " + name + " was cancelled by others while it waited in the cloud's queue"}
 	default:

@@ -187,7 +187,7 @@ func (t *Template) Model() string {
 }
 
 // CapacityType is the market of the template's provisioning model. Flex-start
-// machines stay until they are given back, within their seven days.
+// machines stay until they are terminated, within their seven days.
 func (t *Template) CapacityType() v1alpha1.CapacityType {
 	switch {
 	case t.Model() == Spot:

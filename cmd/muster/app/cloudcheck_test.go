@@ -61,7 +61,7 @@ func (a *account) Launch(_ context.Context, r cloudprovider.LaunchRequest) (out 
 	return out, nil
 }
 
-func (a *account) TakeBack(_ context.Context, _ string, names []string) error {
+func (a *account) Terminate(_ context.Context, _ string, names []string) error {
 	for _, name := range names {
 		a.mu.Lock()
 		m := a.alive[name]

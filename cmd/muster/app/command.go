@@ -149,7 +149,7 @@ It manages the cluster of --kubeconfig, or the one it runs in. It has to authent
 	f.AddGoFlag(&flag.Flag{Name: "v", Usage: "log verbosity: 0 is for operation, 4 for debugging", Value: logs.Verbosity(), DefValue: "0"})
 	o.addHalves(f)
 	o.addDryRun(f, "only observe: say in events, in the log and in the condition "+transaction.DryRun+" of ProvisioningRequests what would "+
-		"be launched, booked and given back, and change nothing in the cluster or in a cloud; needs --queueing=false")
+		"be launched, booked and terminated, and change nothing in the cluster or in a cloud; needs --queueing=false")
 	offer(cmd, "provisioning-classes", transaction.KnownClasses...)
 	for _, name := range []string{"config", "kubeconfig"} {
 		if err := cmd.MarkFlagFilename(name); err != nil {

@@ -33,10 +33,10 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/controller/feed"
-	"github.com/muster-dev/muster/provisioning/controller/giveback"
 	"github.com/muster-dev/muster/provisioning/controller/group"
 	provisioningmetrics "github.com/muster-dev/muster/provisioning/controller/metrics"
 	"github.com/muster-dev/muster/provisioning/controller/request"
+	"github.com/muster-dev/muster/provisioning/controller/scaledown"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/transaction"
 	queuecontroller "github.com/muster-dev/muster/queueing/controller"
@@ -232,7 +232,7 @@ func addNotifications(ctx context.Context, mgr ctrl.Manager, o Options) error {
 func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, pulse *health.Pulse) (*model.Model, error) {
 	served := transaction.Instance{Classes: o.Classes, Name: o.Instance}
 	m := model.New(clock.RealClock{}, served)
-	providers, err := clouds(ctx, mgr, o, (&request.Taker{Model: m, Live: mgr.GetAPIReader()}).InUse)
+	providers, err := clouds(ctx, mgr, o, (&request.Terminator{Model: m, Live: mgr.GetAPIReader()}).InUse)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, pulse *he
 			DryRun: o.DryRun,
 		},
 		&request.Unserved{Informers: mgr.GetCache(), Served: served, Events: recorder},
-		&giveback.Controller{
+		&scaledown.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Providers: providers,
 			Model: m, Synced: feed.Synced, Changed: m.Changed(), Events: recorder, Clock: clock.RealClock{},
 			DryRun: o.DryRun,

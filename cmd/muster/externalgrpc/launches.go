@@ -176,7 +176,7 @@ func (s *Scaler) tidyUp(ctx context.Context, group *v1alpha1.NodeGroup, r *recor
 		}
 	}
 	if provider := s.Providers[group.Spec.Provider]; len(unwanted) > 0 && provider != nil {
-		if err := provider.TakeBack(ctx, group.Name, unwanted); err != nil {
+		if err := provider.Terminate(ctx, group.Name, unwanted); err != nil {
 			return fmt.Errorf("terminating what was given up in NodeGroup %s: %w", group.Name, err)
 		}
 	}

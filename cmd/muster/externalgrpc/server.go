@@ -257,7 +257,7 @@ func (s *server) NodeGroupDeleteNodes(ctx context.Context, req *protos.NodeGroup
 	if provider == nil {
 		return nil, status.Errorf(codes.FailedPrecondition, "provider %q is not available in this process", g.Spec.Provider)
 	}
-	if err := provider.TakeBack(ctx, g.Name, names); err != nil {
+	if err := provider.Terminate(ctx, g.Name, names); err != nil {
 		return nil, refused(err)
 	}
 	s.machines.take(g.Name, names)

@@ -90,7 +90,7 @@ func (c *sky) Launch(_ context.Context, req cloudprovider.LaunchRequest) (out []
 	return out, err
 }
 
-func (c *sky) TakeBack(_ context.Context, _ string, names []string) error {
+func (c *sky) Terminate(_ context.Context, _ string, names []string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.taken = append(c.taken, names...)
@@ -293,7 +293,7 @@ func TestARefusalIsReportedByInstancesUntilTheyAreDeleted(t *testing.T) {
 		w.want("deleting the other", w.remove("gpu", "muster-launch://gpu/1/0"), codes.OK)
 		w.want("deleting it again", w.remove("gpu", "muster-launch://gpu/1/0"), codes.OK)
 		w.want("target size", w.target(), 1)
-		w.want("taken back", w.sky.taken, []string(nil))
+		w.want("terminated", w.sky.taken, []string(nil))
 		w.sky.stock = 1
 		w.increase("gpu", 1)
 		w.want("calls", w.sky.calls, []string{"gpu 3 gpu-uid-1", "gpu 1 gpu-uid-2"})
@@ -382,7 +382,7 @@ func TestWhatWasGivenUpIsTerminatedWhenItShowsUp(t *testing.T) {
 				tc.shows(w)
 				w.want("target size", w.target(), 1)
 				pass(listEvery)
-				w.want("taken back", w.sky.taken, tc.taken)
+				w.want("terminated", w.sky.taken, tc.taken)
 				pass(settle)
 				w.want("in their place, later", w.increase("gpu", 2), codes.OK)
 			})
@@ -398,10 +398,10 @@ func TestACallThatIsAnsweredTooLateMakesNothing(t *testing.T) {
 		w.sky.observe(cloudprovider.Machine{Name: "cr-1", Group: "gpu", Launch: "gpu-uid-1", Hold: true})
 		w.want("giving up", w.decrease(-2), codes.OK)
 		pass(2 * settle)
-		w.want("taken back during the call", w.sky.taken, []string(nil))
+		w.want("terminated during the call", w.sky.taken, []string(nil))
 		close(w.sky.blocked)
 		pass(listEvery)
-		w.want("taken back", w.sky.taken, []string{"gpu-uid-1-0", "gpu-uid-1-1", "cr-1"})
+		w.want("terminated", w.sky.taken, []string{"gpu-uid-1-0", "gpu-uid-1-1", "cr-1"})
 		w.want("target size", w.target(), 0)
 	})
 }
@@ -446,9 +446,9 @@ func TestDeletedAreTheNamedMachinesOrNone(t *testing.T) {
 		w.want("one that is booked", w.remove("gpu", id(0), id(2)), codes.FailedPrecondition)
 		w.want("of a group of Muster's", w.remove("own", id(0)), codes.FailedPrecondition)
 		w.want("below minNodes", w.remove("least", "sky:///least-uid-1-0", "sky:///least-uid-1-1"), codes.FailedPrecondition)
-		w.want("taken back", w.sky.taken, []string(nil))
+		w.want("terminated", w.sky.taken, []string(nil))
 		w.want("two", w.remove("gpu", id(1), id(3), id(3)), codes.OK)
-		w.want("taken back", w.sky.taken, []string{"gpu-uid-1-1", "gpu-uid-1-3"})
+		w.want("terminated", w.sky.taken, []string{"gpu-uid-1-1", "gpu-uid-1-3"})
 		w.want("target size", w.target(), 2)
 	})
 }
@@ -463,7 +463,7 @@ func TestADeletedMachineCountsNoMore(t *testing.T) {
 		w.want("target size", w.target(), 1)
 		w.want("instances", w.instances(), []string{"sky:///gpu-uid-1-0 Deleting", "sky:///gpu-uid-1-1 Creating"})
 		w.want("deleting it again", w.remove("gpu", "sky:///gpu-uid-1-0"), codes.OK)
-		w.want("taken back", w.sky.taken, []string{"gpu-uid-1-0"})
+		w.want("terminated", w.sky.taken, []string{"gpu-uid-1-0"})
 		w.want("in its place", w.increase("gpu", 1), codes.OK)
 	})
 }
@@ -476,11 +476,11 @@ func TestAReservationThatNoLaunchWaitsForIsEnded(t *testing.T) {
 		w.sky.observe(cloudprovider.Machine{Name: "cr-1", Group: "gpu", Launch: "gpu-uid-1", Hold: true})
 		w.sky.observe(cloudprovider.Machine{Name: "cr-0", Group: "gpu", Hold: true})
 		pass(3 * listEvery)
-		w.want("taken back while it waits", w.sky.taken, []string(nil))
+		w.want("terminated while it waits", w.sky.taken, []string(nil))
 		w.want("target size", w.target(), 2)
 		w.decrease(-2)
 		pass(3 * listEvery)
-		w.want("taken back then", slices.Compact(w.sky.taken), []string{"cr-1"})
+		w.want("terminated then", slices.Compact(w.sky.taken), []string{"cr-1"})
 	})
 }
 

@@ -166,7 +166,7 @@ var costBoard = board{
 				queries: []query{{`max by (policy, budget) (muster_budget_limit_usd) - max by (policy, budget) (muster_budget_spent_usd)` +
 					` - max by (policy, budget) (muster_budget_committed_usd)`, "{{policy}} {{budget}}"}}},
 			{title: "Launches in vain", width: 12, unit: "percentunit", kind: ranking,
-				description: "What machines have cost that were given back before a gang had all that it needs, as a share of what the budget allows " +
+				description: "What machines have cost that were terminated before a gang had all that it needs, as a share of what the budget allows " +
 					"them in its current period. At 100 % launches wait where the last one of their size failed in that way.",
 				queries: []query{{`sort_desc(max by (policy, budget) (muster_budget_vain_usd)` +
 					` / (max by (policy, budget) (muster_budget_vain_limit_usd) > 0))`, "{{policy}} {{budget}}"}}},

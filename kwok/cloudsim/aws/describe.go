@@ -100,7 +100,7 @@ func (f *Front) instance(in cloudsim.Instance) []element {
 		if in.Phase == cloudsim.Stopped {
 			out = append(out, stateReason("Server.ScheduledStop", "Stopped due to scheduled retirement"))
 		}
-	case cloudsim.ReasonTakenBack:
+	case cloudsim.ReasonTerminated:
 		out = append(out, stateReason("Client.UserInitiatedShutdown", "User initiated shutdown"))
 	case cloudsim.ReasonReclaimed:
 		out = append(out, stateReason("Server.SpotInstanceTermination", "Spot instance termination"))

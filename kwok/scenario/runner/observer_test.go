@@ -481,7 +481,7 @@ func TestARunSeesItsIdleMachinesGo(t *testing.T) {
 				if got := time.Since(begun); got != tc.want {
 					t.Errorf("it was observed for %s, want %s", got, tc.want)
 				}
-				if tc.want > time.Minute && !strings.Contains(told.String(), "1 of 1 Jobs ended; 0 run, 0 wait; idle machines to be taken back: 1") {
+				if tc.want > time.Minute && !strings.Contains(told.String(), "1 of 1 Jobs ended; 0 run, 0 wait; idle machines to be terminated: 1") {
 					t.Errorf("what it waits for is not told:\n%s", told.String())
 				}
 			})

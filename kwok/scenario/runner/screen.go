@@ -50,7 +50,7 @@ func (s *screen) text(took time.Duration, p progress) string {
 	text += fmt.Sprintf("; %d run, %d wait", p.running, p.submitted-done-p.running)
 	switch {
 	case p.left > 0 && done == p.all:
-		text += fmt.Sprintf("; idle machines to be taken back: %d", p.left)
+		text += fmt.Sprintf("; idle machines to be terminated: %d", p.left)
 	case p.machines > 0:
 		text += fmt.Sprintf("; %d machines", p.machines)
 	}

@@ -16,8 +16,8 @@ import (
 func TestBrakesAreConditions(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for kind, braked := range map[string]scaledown.Doubt{
-		v1alpha1.ConditionNodesPresent: {Missing: 4, Of: 4},
-		v1alpha1.ConditionGivesBack:    {Idle: 4, Spare: 4, Of: 4},
+		v1alpha1.ConditionNodesPresent:     {Missing: 4, Of: 4},
+		v1alpha1.ConditionScaleDownAllowed: {Idle: 4, Spare: 4, Of: 4},
 	} {
 		g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
 		for i, tc := range []struct {
@@ -30,7 +30,7 @@ func TestBrakesAreConditions(t *testing.T) {
 				switch c.Type {
 				case kind:
 					got = c
-				case v1alpha1.ConditionNodesPresent, v1alpha1.ConditionGivesBack:
+				case v1alpha1.ConditionNodesPresent, v1alpha1.ConditionScaleDownAllowed:
 					t.Errorf("%s is told for a cause of %s", c.Type, kind)
 				}
 			}

@@ -278,7 +278,7 @@ func TestOnlyWhatCouldMendAGroupEndsItsStop(t *testing.T) {
 		"the limits":         {edit: func(g *group) { g.Spec.MinNodes, g.Spec.MaxNodes = 1, 9 }},
 		"an end":             {edit: func(g *group) { g.Spec.EndsAt = &metav1.Time{Time: noon.Add(time.Hour)} }},
 		"an idle timeout":    {edit: func(g *group) { g.Spec.IdleTimeout = &metav1.Duration{Duration: time.Hour} }},
-		"another annotation": {edit: func(g *group) { g.Annotations = map[string]string{v1alpha1.GiveBackAtOnceAnnotation: "9"} }},
+		"another annotation": {edit: func(g *group) { g.Annotations = map[string]string{v1alpha1.TerminateAtOnceAnnotation: "9"} }},
 		"the template": {ends: true, edit: func(g *group) {
 			g.Spec.Template.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 		}},

@@ -76,7 +76,7 @@ func renew(g *v1alpha1.NodeGroup, nodes nodeCount, now time.Time) (again time.Ti
 		setObtainable(g, now),
 		setTemplateMatches(g, nodes.ready, now),
 		setNodesPresent(g, nodes.doubt, now),
-		setGivesBack(g, nodes.doubt, now),
+		setScaleDownAllowed(g, nodes.doubt, now),
 		nodegroups.ForgottenAt(g.Status.Shape),
 		nodegroups.LearnsAt(g, nodes.ready, now),
 	)
@@ -174,10 +174,10 @@ func setNodesPresent(g *v1alpha1.NodeGroup, d scaledown.Doubt, now time.Time) (a
 	return d.At
 }
 
-// setGivesBack sets whether idle machines that no request has launched are terminated.
-func setGivesBack(g *v1alpha1.NodeGroup, d scaledown.Doubt, now time.Time) (again time.Time) {
+// setScaleDownAllowed sets whether idle machines that no request has launched are terminated.
+func setScaleDownAllowed(g *v1alpha1.NodeGroup, d scaledown.Doubt, now time.Time) (again time.Time) {
 	setBrake(g, d.KeepsIdle(), metav1.Condition{
-		Type: v1alpha1.ConditionGivesBack, Reason: "ManyUnrequested", Message: d.SayIdle(), LastTransitionTime: metav1.NewTime(now),
+		Type: v1alpha1.ConditionScaleDownAllowed, Reason: "ManyUnrequested", Message: d.SayIdle(), LastTransitionTime: metav1.NewTime(now),
 	}, "FewUnrequested", "Few idle machines of the group were launched by others")
 	return d.At
 }

@@ -55,7 +55,7 @@ var (
 		[]string{"group"}, nil)
 	machines = prometheus.NewDesc("muster_machines",
 		"Machines that exist, by group and by what they are for: joining, booked, used by pods, idle, or wasted, which never served and are "+
-			"being taken back.",
+			"being terminated.",
 		[]string{"group", "state"}, nil)
 	lived = prometheus.NewDesc("muster_machine_seconds_total",
 		"Seconds that machines have lived, by group and purpose. Those of joining machines are counted once they have joined, or as wasted.",
@@ -104,7 +104,7 @@ var (
 			"price is within what is left.",
 		[]string{"policy", "budget"}, nil)
 	budgetVain = prometheus.NewDesc("muster_budget_vain_usd",
-		"What launches in vain have cost of a budget in its period so far in USD: their machines were given back before a gang had all that "+
+		"What launches in vain have cost of a budget in its period so far in USD: their machines were terminated before a gang had all that "+
 			"it needs.",
 		[]string{"policy", "budget"}, nil)
 	budgetVainLimit = prometheus.NewDesc("muster_budget_vain_limit_usd",

@@ -87,7 +87,7 @@ func TestABudgetIsKeptAndReported(t *testing.T) {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
 		if !s.is(provreq.BookingExpired) || len(s.taken) > 0 {
-			t.Errorf("the gang that runs was stopped: %v, %v taken back", s.conditions(), s.taken)
+			t.Errorf("the gang that runs was stopped: %v, %v terminated", s.conditions(), s.taken)
 		}
 		s.mu.Lock()
 		if n := s.writes["request policy"]; n < 175 || n > 181 {

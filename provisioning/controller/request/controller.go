@@ -241,8 +241,8 @@ func (c *Controller) cloudOf(step transaction.Step) v1alpha1.Provider {
 		if g := c.Model.Group(step.Launch[0].Group); g != nil {
 			return g.Spec.Provider
 		}
-	case step.Do == transaction.TakeBack && len(step.TakeBack) > 0:
-		return c.Taker().providerNameOf(step.TakeBack[0])
+	case step.Do == transaction.Terminate && len(step.Terminate) > 0:
+		return c.Terminator().providerNameOf(step.Terminate[0])
 	}
 	return ""
 }

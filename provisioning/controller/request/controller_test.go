@@ -258,7 +258,7 @@ func (s *site) Launch(_ context.Context, r cloudprovider.LaunchRequest) (out []c
 	return out, nil
 }
 
-func (s *site) TakeBack(_ context.Context, _ string, names []string) error {
+func (s *site) Terminate(_ context.Context, _ string, names []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taken = append(s.taken, names...)
@@ -531,8 +531,8 @@ func TestALostMachineIsLaunchedAgainUnderItsOwnToken(t *testing.T) {
 	})
 }
 
-// TestMachinesAreTakenBackWithoutTheirGroup: the machines of a deleted NodeGroup are identified by their ID.
-func TestMachinesAreTakenBackWithoutTheirGroup(t *testing.T) {
+// TestMachinesAreTerminatedWithoutTheirGroup: the machines of a deleted NodeGroup are identified by their ID.
+func TestMachinesAreTerminatedWithoutTheirGroup(t *testing.T) {
 	play(t, func(s *site) {
 		s.group()
 		s.request(transaction.ClassAtomicScaleUp, nil)
@@ -540,21 +540,21 @@ func TestMachinesAreTakenBackWithoutTheirGroup(t *testing.T) {
 		s.model.Delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 		s.pass(time.Second)
 		if len(s.taken) != 2 {
-			t.Errorf("taken back: %v", s.taken)
+			t.Errorf("terminated: %v", s.taken)
 		}
 	})
-	taker := Taker{Model: model.New(clock.RealClock{}, transaction.KnownClasses)}
-	err := taker.TakeBack(t.Context(),
+	terminator := Terminator{Model: model.New(clock.RealClock{}, transaction.KnownClasses)}
+	err := terminator.Terminate(t.Context(),
 		[]cloudprovider.Machine{{Name: "a", Group: "gone", ProviderID: "moon://a"}})
 	if err == nil || !strings.Contains(err.Error(), `provider "moon" is not available`) {
 		t.Errorf("a machine of an unknown cloud: %v", err)
 	}
 	google := &site{}
-	taker.Providers = map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderGCP: google}
-	err = taker.TakeBack(t.Context(),
+	terminator.Providers = map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderGCP: google}
+	err = terminator.Terminate(t.Context(),
 		[]cloudprovider.Machine{{Name: "a", Group: "gone", ProviderID: "gce://project/zone/a"}})
 	if err != nil || len(google.taken) != 1 {
-		t.Errorf("a machine whose ID does not name its cloud as Muster does: %v, taken back: %v", err, google.taken)
+		t.Errorf("a machine whose ID does not name its cloud as Muster does: %v, terminated: %v", err, google.taken)
 	}
 }
 

@@ -190,7 +190,7 @@ func TestAClusterAutoscalerIsKeptOffHeldNodesOnly(t *testing.T) {
 			if err := Cordon(n, v1alpha1.CordonBooked); err != nil {
 				t.Fatal(err)
 			}
-			if err := Cordon(n, v1alpha1.CordonGivingBack); err != nil {
+			if err := Cordon(n, v1alpha1.CordonScalingDown); err != nil {
 				t.Fatal(err)
 			}
 			if got := n.Annotations[disabled]; got != tc.held {

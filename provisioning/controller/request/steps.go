@@ -35,13 +35,13 @@ func (c *Controller) do(ctx context.Context, e *model.Entry, step transaction.St
 		return c.readTemplates(ctx, e)
 	case transaction.LaunchMachines:
 		return c.launch(ctx, e, step)
-	case transaction.TakeBack:
-		taker := c.Taker()
-		taker.Request, taker.Cause = e.String(), "the gang does not need them"
+	case transaction.Terminate:
+		terminator := c.Terminator()
+		terminator.Request, terminator.Cause = e.String(), "the gang does not need them"
 		if f := step.Attempt.Failure; f != nil {
-			taker.Cause = f.String()
+			terminator.Cause = f.String()
 		}
-		return taker.TakeBack(ctx, step.TakeBack)
+		return terminator.Terminate(ctx, step.Terminate)
 	case transaction.Begin:
 		// The intent is written first: after a crash, it identifies the machines that may exist.
 		if err := c.record(ctx, e, step); err != nil {

@@ -177,8 +177,8 @@ func (w *world) take(g *gang, s transaction.Step) bool {
 			w.pause(g)
 		}
 		return true
-	case transaction.TakeBack:
-		for _, m := range s.TakeBack {
+	case transaction.Terminate:
+		for _, m := range s.Terminate {
 			w.end(m.Name)
 		}
 		return true

@@ -6,7 +6,7 @@
 // nodegroups.Learn with chances and backoffs, the engine of pools that the KWOK adapter
 // has, and the ledger that the metrics are made of. Around it stands a small world in
 // virtual time: clouds that answer and machines that boot after a while, pods that come
-// at once, and idle machines that are given back. What is switched off is so by this
+// at once, and idle machines that are terminated. What is switched off is so by this
 // world, which shows the core less than there is, or does not do what it says; the
 // product has no such switches.
 package worth
@@ -109,7 +109,7 @@ func (w *world) at(t time.Time, do func()) {
 	heap.Push(&w.agenda, event{t, w.planned, do})
 }
 
-// run goes on until every gang has run, and every machine is given back.
+// run goes on until every gang has run, and every machine is terminated.
 func (w *world) run() error {
 	for t := w.next(); !t.IsZero() && w.failure == nil; t = w.next() {
 		w.now = t
@@ -275,13 +275,13 @@ func (w *world) change(name string, f func(*state.Node)) {
 		n.IdleSince = time.Time{}
 	case n.IdleSince.IsZero():
 		n.IdleSince = w.now
-		w.at(w.now.Add(nodegroups.DefaultIdleTimeout), func() { w.giveBack(name) })
+		w.at(w.now.Add(nodegroups.DefaultIdleTimeout), func() { w.scaleDown(name) })
 		w.wakeAll()
 	}
 	w.nodes.Set(&n)
 }
 
-func (w *world) giveBack(name string) {
+func (w *world) scaleDown(name string) {
 	n := w.nodes.Find(name)
 	if n != nil && !n.IdleSince.IsZero() && !w.now.Before(n.IdleSince.Add(nodegroups.DefaultIdleTimeout)) {
 		w.end(name)

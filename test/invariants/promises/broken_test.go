@@ -312,7 +312,7 @@ func TestLeaksAreSeen(t *testing.T) {
 			c.upTo("machines are made")
 			machine(c, "third", "spot", state.Token(c.request.UID, 1))
 		}, []string{"P2 nothing leaks: Machine third", "asks for 2 machines of the group, and this is number 3"}},
-		{"a launch is repeated after its machines were taken back", func(c *course) {
+		{"a launch is repeated after its machines were terminated", func(c *course) {
 			c.upTo("machines are made")
 			fail(c)
 			c.remove(c.machines[0], c.machines[1])
@@ -479,7 +479,7 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 			c.book(n, again, 8)
 			c.show(n)
 		}, []string{"P3 no double promise: Node static", "Pod team/old", "by nvidia.com/gpu 4"}},
-		{"a machine is taken back while it is booked", func(c *course) {
+		{"a machine is terminated while it is booked", func(c *course) {
 			c.upTo("request is provisioned")
 			c.remove(c.machines[0], c.nodes[0])
 			c.pass(time.Minute)
@@ -489,7 +489,7 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 			c.remove(c.nodes[0])
 			c.pass(time.Minute)
 		}, []string{"P3 no double promise: Node spot-0", "its Machine is still there"}},
-		{"node and then machine are taken back while booked", func(c *course) {
+		{"node and then machine are terminated while booked", func(c *course) {
 			c.upTo("request is provisioned")
 			c.remove(c.nodes[0], c.machines[0])
 			c.pass(time.Minute)
@@ -521,7 +521,7 @@ func TestHarmIsSeen(t *testing.T) {
 			c.runsOnMachine(newPod("stranger", 1), 5*time.Second)
 			c.remove(c.machines[0], c.nodes[0], c.machines[1], c.nodes[1])
 		}, []string{"P9 do no harm: Machine spot-0", "Pod team/stranger for 5"}},
-		{"a machine is given back on which a pod of its gang runs", func(c *course) {
+		{"a machine is terminated on which a pod of its gang runs", func(c *course) {
 			c.upTo("pods are bound")
 			c.pass(5 * time.Second)
 			c.remove(c.machines[0], c.nodes[0])

@@ -152,7 +152,7 @@ var steps = []step{
 		for i, n := range c.nodes {
 			unbook(n, c.request)
 			n.Spec.Unschedulable = true
-			n.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonGivingBack
+			n.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonScalingDown
 			c.show(n)
 			c.remove(c.machines[i], n)
 		}
@@ -226,7 +226,7 @@ func TestAGoodCourseBreaksNoPromise(t *testing.T) {
 		t.Errorf("false alarms:\n%s", got)
 	}
 	want := map[Check]int{
-		BoundPods: 2, CreatedPods: 2, Provisions: 1, Launches: 2, GivenBack: 2, Bookings: 2, Consumed: 2, Departures: 2,
+		BoundPods: 2, CreatedPods: 2, Provisions: 1, Launches: 2, ScaledDown: 2, Bookings: 2, Consumed: 2, Departures: 2,
 		Reservations: 1, PendingWorkloads: 1, PendingRequests: 1, ReservedWorkloads: 1,
 		HeldJobs: 1,
 	}

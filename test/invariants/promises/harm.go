@@ -11,10 +11,10 @@ import (
 // pods end with their node. Pods that are being deleted do not count either.
 func (c *Checker) judgeHarm(e Event, m *machine, n *node) {
 	if c.unsure(e.Revision, Pods) {
-		c.unjudged(TakenBack)
+		c.unjudged(Terminated)
 		return
 	}
-	c.judged(TakenBack)
+	c.judged(Terminated)
 	var runs []string
 	for _, p := range n.pods {
 		if !p.finished && !p.daemon && !p.leaving && e.Time.Sub(p.boundAt) > c.config.Unseen {

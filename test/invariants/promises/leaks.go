@@ -69,7 +69,7 @@ func (c *Checker) countGone(token string) {
 	if r, a := c.attemptOf(token); a != nil && (!a.failed.IsZero() || r.deleted && a.phase != transaction.Done) {
 		c.judged(RollBacks)
 	} else {
-		c.judged(GivenBack)
+		c.judged(ScaledDown)
 	}
 }
 

@@ -29,8 +29,8 @@ const (
 	Bought Check = "P2 machines bought"
 	// RollBacks: machines of failed attempts and deleted requests that went.
 	RollBacks Check = "P2 machines rolled back"
-	// GivenBack: idle machines that went.
-	GivenBack Check = "P2 machines given back"
+	// ScaledDown: idle machines that went.
+	ScaledDown Check = "P2 machines scaled down"
 	// Bookings: new bookings that were held against their node.
 	Bookings Check = "P3 bookings"
 	// Consumed: pods of gangs that were held against the bookings of their node.
@@ -54,8 +54,8 @@ const (
 	// Evictions counts the Workloads that were stopped, and Preemptions those that were preempted.
 	Evictions   Check = "P7 evictions"
 	Preemptions Check = "P7 preemptions"
-	// TakenBack: machines that Muster terminated, held against the pods on their node.
-	TakenBack Check = "P9 machines taken back"
+	// Terminated: machines that Muster terminated, held against the pods on their node.
+	Terminated Check = "P9 machines terminated"
 )
 
 // Stats counts what the Checker has checked.

@@ -1,4 +1,4 @@
-package giveback
+package scaledown
 
 import (
 	"context"
@@ -228,13 +228,13 @@ func (w *world) Eventf(about, _ runtime.Object, _, reason, _, note string, args 
 	w.tell("%s of %T %s: %s", reason, about, about.(client.Object).GetName(), fmt.Sprintf(note, args...))
 }
 
-// TakeBack implements cloudprovider.Taker. It deletes the nodes of the machines.
-func (w *world) TakeBack(ctx context.Context, group string, names []string) error {
+// Terminate implements cloudprovider.Terminator. It deletes the nodes of the machines.
+func (w *world) Terminate(ctx context.Context, group string, names []string) error {
 	w.mu.Lock()
 	err, slow := w.cloud, w.slow[group]
 	w.mu.Unlock()
 	<-time.After(slow)
-	w.tell("machines %s of group %s taken back%s", strings.Join(names, ", "), group, outcome(err))
+	w.tell("machines %s of group %s terminated%s", strings.Join(names, ", "), group, outcome(err))
 	if err != nil {
 		return err
 	}
@@ -297,16 +297,16 @@ func newReplica(name, node string) *corev1.Pod {
 	return p
 }
 
-func TestAnIdleMachineIsGivenBack(t *testing.T) {
+func TestAnIdleMachineIsTerminated(t *testing.T) {
 	g := newGroup("gpu")
 	live(t, clock.RealClock{}, []client.Object{g, newNode("a", g)}, func(w *world) {
 		w.machines("gpu", "a")
 		w.pass(time.Hour)
 		w.tells(
 			"3s node a cordoned: idle",
-			"10m0s node a cordoned: giving-back",
-			"10m1.2s machines a of group gpu taken back",
-			"10m1.2s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
+			"10m0s node a cordoned: scaling-down",
+			"10m1.2s machines a of group gpu terminated",
+			"10m1.2s MachinesTerminated of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
 		)
 	})
 }
@@ -327,8 +327,8 @@ func TestAPodThatCachesDoNotShowKeepsItsMachine(t *testing.T) {
 		w.pass(time.Hour)
 		w.tells(
 			"3s node a cordoned: idle",
-			"10m0s node a cordoned: giving-back",
-			"10m1.2s GiveBackFailed of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines could not be terminated; next attempt in 1s: "+
+			"10m0s node a cordoned: scaling-down",
+			"10m1.2s ScaleDownFailed of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines could not be terminated; next attempt in 1s: "+
 				"node a: pod ns/late has come to it meanwhile",
 			"10m1.6s node a open",
 		)
@@ -366,9 +366,9 @@ func TestADryRunOnlyReports(t *testing.T) {
 		w.controller.DryRun = true
 		w.machines("gpu", "a", "orphan")
 		w.pass(time.Hour)
-		const would = "WouldGiveBack of *v1alpha1.NodeGroup gpu: Dry run: nothing of this is done. "
+		const would = "WouldScaleDown of *v1alpha1.NodeGroup gpu: Dry run: nothing of this is done. "
 		w.tells(
-			"10m0s "+would+"An idle machine is drained and given back: node a, a machine for 12.00 USD per hour",
+			"10m0s "+would+"An idle machine is drained and terminated: node a, a machine for 12.00 USD per hour",
 			"10m3s "+would+"A machine that no request owns is terminated: orphan, a machine for 12.00 USD per hour",
 		)
 	})
@@ -408,10 +408,10 @@ func TestStraysAreMovedFirst(t *testing.T) {
 			w.pass(time.Hour)
 			w.tells(
 				"3s node a cordoned: idle",
-				"10m0s node a cordoned: giving-back",
+				"10m0s node a cordoned: scaling-down",
 				"10m1.2s eviction of pod web-1",
-				"10m1.4s machines a of group gpu taken back",
-				"10m1.4s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
+				"10m1.4s machines a of group gpu terminated",
+				"10m1.4s MachinesTerminated of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
 			)
 		})
 	})
@@ -424,12 +424,12 @@ func TestStraysAreMovedFirst(t *testing.T) {
 			w.pass(time.Hour)
 			w.tells(
 				"3s node a cordoned: idle",
-				"10m0s node a cordoned: giving-back",
+				"10m0s node a cordoned: scaling-down",
 				"10m1.2s eviction of pod web-1 refused",
 				"10m11.2s eviction of pod web-1 refused",
 				"10m21.2s eviction of pod web-1",
-				"10m21.4s machines a of group gpu taken back",
-				"10m21.4s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
+				"10m21.4s machines a of group gpu terminated",
+				"10m21.4s MachinesTerminated of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
 			)
 		})
 	})
@@ -443,13 +443,13 @@ func TestStraysAreMovedFirst(t *testing.T) {
 			w.mu.Unlock()
 			w.tells(
 				"3s node a cordoned: idle",
-				"10m0s node a cordoned: giving-back",
-				"15m0.2s GiveBackHeldUp of *v1alpha1.NodeGroup gpu: Machine a is idle and could not be given back within 5m0s, since it runs pods "+
+				"10m0s node a cordoned: scaling-down",
+				"15m0.2s ScaleDownDelayed of *v1alpha1.NodeGroup gpu: Machine a is idle and could not be terminated within 5m0s, since it runs pods "+
 					"that use none of its devices and could not be moved. "+
 					"pod ns/web-1: The disruption budget web needs 1 healthy pods and has 1 currently. It stays open and is tried again at "+
 					"2000-01-01T00:45:00Z",
 				"15m0.2s node a open",
-				"45m0.2s node a cordoned: giving-back",
+				"45m0.2s node a cordoned: scaling-down",
 			)
 		})
 	})
@@ -466,7 +466,7 @@ func TestNothingIsTerminatedByAYoungModel(t *testing.T) {
 		w.pass(firstPass - time.Second)
 		w.tells()
 		w.pass(2 * time.Second)
-		w.tells("3s machines a of group gpu taken back", "3s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were "+
+		w.tells("3s machines a of group gpu terminated", "3s MachinesTerminated of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were "+
 			"terminated")
 	})
 }
@@ -488,19 +488,19 @@ func TestACloudThatFailsIsLeftAloneAndBlocksNoOther(t *testing.T) {
 		w.set(&w.cloud, nil)
 		w.pass(20 * time.Second)
 		w.mu.Lock()
-		w.story = slices.DeleteFunc(w.story, func(s string) bool { return strings.Contains(s, "MachinesGivenBack") })
+		w.story = slices.DeleteFunc(w.story, func(s string) bool { return strings.Contains(s, "MachinesTerminated") })
 		w.mu.Unlock()
-		message := "GiveBackFailed of *v1alpha1.NodeGroup broken: 1 idle or orphaned machines could not be terminated; next attempt in %s: " +
+		message := "ScaleDownFailed of *v1alpha1.NodeGroup broken: 1 idle or orphaned machines could not be terminated; next attempt in %s: " +
 			"terminating machines of group broken: no answer"
 		w.tells(
 			"3s node a cordoned: idle",
-			"10m0s node a cordoned: giving-back",
-			"10m1.2s machines a of group broken taken back refused", "10m1.2s "+fmt.Sprintf(message, "1s"),
-			"10m2.2s machines a of group broken taken back refused", "10m2.2s "+fmt.Sprintf(message, "2s"),
-			"10m4.2s machines a of group broken taken back refused", "10m4.2s "+fmt.Sprintf(message, "4s"),
+			"10m0s node a cordoned: scaling-down",
+			"10m1.2s machines a of group broken terminated refused", "10m1.2s "+fmt.Sprintf(message, "1s"),
+			"10m2.2s machines a of group broken terminated refused", "10m2.2s "+fmt.Sprintf(message, "2s"),
+			"10m4.2s machines a of group broken terminated refused", "10m4.2s "+fmt.Sprintf(message, "4s"),
 			"10m6s node held open",
-			"10m8.2s machines a of group broken taken back refused", "10m8.2s "+fmt.Sprintf(message, "8s"),
-			"10m16.2s machines a of group broken taken back",
+			"10m8.2s machines a of group broken terminated refused", "10m8.2s "+fmt.Sprintf(message, "8s"),
+			"10m16.2s machines a of group broken terminated",
 		)
 	})
 }
@@ -520,11 +520,11 @@ func TestAGroupThatTakesLongBlocksNoOther(t *testing.T) {
 		w.sync()
 		w.pass(13 * time.Minute)
 		w.mu.Lock()
-		w.story = slices.DeleteFunc(w.story, func(s string) bool { return !strings.Contains(s, "taken back") })
+		w.story = slices.DeleteFunc(w.story, func(s string) bool { return !strings.Contains(s, "of group") })
 		w.mu.Unlock()
 		w.tells(
-			"10m3.4s machines b of group gpu taken back",
-			"11m31.2s machines a of group slow taken back",
+			"10m3.4s machines b of group gpu terminated",
+			"11m31.2s machines a of group slow terminated",
 		)
 	})
 }
@@ -538,14 +538,14 @@ func TestMachinesOfADeletedGroupAreScaledDown(t *testing.T) {
 		w.pass(time.Hour)
 		w.tells(
 			"3s node a cordoned: idle",
-			"10m0s node a cordoned: giving-back",
-			"10m1.2s machines a of group gpu taken back",
-			"10m1.2s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
+			"10m0s node a cordoned: scaling-down",
+			"10m1.2s machines a of group gpu terminated",
+			"10m1.2s MachinesTerminated of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
 		)
 	})
 }
 
-func TestAMachineWhoseNodeWasDeletedIsTakenBack(t *testing.T) {
+func TestAMachineWhoseNodeWasDeletedIsTerminated(t *testing.T) {
 	g := newGroup("gpu")
 	n := newNode("a", g)
 	live(t, clock.RealClock{}, []client.Object{g, n}, func(w *world) {
@@ -555,8 +555,8 @@ func TestAMachineWhoseNodeWasDeletedIsTakenBack(t *testing.T) {
 		w.pass(time.Hour)
 		w.tells(
 			"3s node a cordoned: idle",
-			"11m0s machines a of group gpu taken back",
-			"11m0s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
+			"11m0s machines a of group gpu terminated",
+			"11m0s MachinesTerminated of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
 		)
 	})
 }
@@ -571,7 +571,7 @@ func TestManyMachinesThatSeemLostAreKept(t *testing.T) {
 	unready := func(n *corev1.Node) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.Now()}}
 	}
-	const message = "GiveBackBraked of *v1alpha1.NodeGroup gpu: "
+	const message = "ScaleDownBlocked of *v1alpha1.NodeGroup gpu: "
 	for _, tc := range []struct {
 		name string
 		// there is whether the nodes exist at first. trouble is the fault that is injected.
@@ -631,7 +631,7 @@ func TestManyMachinesThatSeemLostAreKept(t *testing.T) {
 				}
 
 				approved := g.DeepCopy()
-				approved.Annotations = map[string]string{v1alpha1.GiveBackAtOnceAnnotation: strconv.Itoa(many)}
+				approved.Annotations = map[string]string{v1alpha1.TerminateAtOnceAnnotation: strconv.Itoa(many)}
 				if err := w.client.Patch(t.Context(), approved, client.MergeFrom(g)); err != nil {
 					t.Fatal(err)
 				}
@@ -639,7 +639,7 @@ func TestManyMachinesThatSeemLostAreKept(t *testing.T) {
 				w.pass(time.Hour)
 				gone := 0
 				for _, message := range w.story {
-					if strings.Contains(message, "taken back") {
+					if strings.Contains(message, "of group") {
 						gone += strings.Count(message, ",") + 1
 					}
 				}
@@ -671,12 +671,12 @@ func TestManyIdleMachinesOfOthersAreKept(t *testing.T) {
 		story := slices.Clone(w.story)
 		w.story = nil
 		w.mu.Unlock()
-		const want = "10m0s GiveBackBraked of *v1alpha1.NodeGroup gpu: 4 of 4 machines of the group are idle, and no request has launched them"
+		const want = "10m0s ScaleDownBlocked of *v1alpha1.NodeGroup gpu: 4 of 4 machines of the group are idle, and no request has launched them"
 		if len(story) != 1 || !strings.HasPrefix(story[0], want) {
 			t.Errorf("the story is %q, want %q alone", story, want)
 		}
 		approved := g.DeepCopy()
-		approved.Annotations = map[string]string{v1alpha1.GiveBackAtOnceAnnotation: "4"}
+		approved.Annotations = map[string]string{v1alpha1.TerminateAtOnceAnnotation: "4"}
 		if err := w.client.Patch(t.Context(), approved, client.MergeFrom(g)); err != nil {
 			t.Fatal(err)
 		}
@@ -766,7 +766,7 @@ func TestAWaitingRequestGetsTheIdleMachine(t *testing.T) {
 					t.Errorf("the request has no machine: %v", r.Status.Conditions)
 				}
 				w.mu.Lock()
-				if got := strings.Join(w.story, "\n"); strings.Contains(got, v1alpha1.CordonGivingBack) || strings.Contains(got, "launched") {
+				if got := strings.Join(w.story, "\n"); strings.Contains(got, v1alpha1.CordonScalingDown) || strings.Contains(got, "launched") {
 					t.Errorf("the story is\n%s", got)
 				}
 				w.mu.Unlock()
@@ -799,7 +799,7 @@ func TestARequestIsDecidedFirst(t *testing.T) {
 		}
 		w.controller.Model.Due(nil) // the request is decided and does not need the machine
 		w.controller.pass(t.Context())
-		w.tells(held, "10m0s node a cordoned: giving-back")
+		w.tells(held, "10m0s node a cordoned: scaling-down")
 	})
 }
 

@@ -1,11 +1,11 @@
-// Package giveback scales down. It lifts cordons that no request needs, removes the labels of gangs that have ended, and terminates
+// Package scaledown scales down. It lifts cordons that no request needs, removes the labels of gangs that have ended, and terminates
 // machines that no request owns or that have been idle for too long. The pure core decides under the lock of the Model, so that no machine
 // is terminated while a request books it.
 //
 // A machine counts as idle even if it runs strays: pods that use none of its devices and that may be moved. If other nodes have room for
 // all of them, they are evicted through the Eviction API, which respects PodDisruptionBudgets. If a pod stops the scale-down of a machine,
 // its node is uncordoned after 5 minutes, and an Event on its NodeGroup names the pod and the reason.
-package giveback
+package scaledown
 
 import (
 	"context"
@@ -162,12 +162,12 @@ func (c *Controller) pass(ctx context.Context) (next time.Time, took time.Durati
 			took = c.Clock.Since(began)
 			return
 		}
-		u.TakeBack, next = c.willing(u.TakeBack)
+		u.Terminate, next = c.willing(u.Terminate)
 		for _, name := range u.Lift {
 			cordons[name] = c.Model.Node(name).Annotations[v1alpha1.CordonedAnnotation]
 		}
 		going = slices.Clone(u.Cordon)
-		for _, name := range append(going, nodesOf(u.TakeBack)...) {
+		for _, name := range append(going, nodesOf(u.Terminate)...) {
 			c.Model.SetLeaving(name, true)
 		}
 		took = c.Clock.Since(began)
@@ -180,12 +180,12 @@ func (c *Controller) pass(ctx context.Context) (next time.Time, took time.Durati
 	c.past = u.Past
 	for group, d := range u.Doubts {
 		if d.Braked() && !c.doubted[group].Braked() {
-			c.report(corev1.EventTypeWarning, group, "GiveBackBraked", d.String())
+			c.report(corev1.EventTypeWarning, group, "ScaleDownBlocked", d.String())
 			journal.Write(ctx, "Scale-down of a group is stopped", group, journal.Group, group, journal.Count, d.Machines(),
 				journal.Cause, d.String())
 		}
 		if d.KeepsIdle() && !c.doubted[group].KeepsIdle() {
-			c.report(corev1.EventTypeWarning, group, "GiveBackBraked", d.SayIdle())
+			c.report(corev1.EventTypeWarning, group, "ScaleDownBlocked", d.SayIdle())
 			journal.Write(ctx, "Idle machines of a group are kept", group, journal.Group, group, journal.Count, d.Idle,
 				journal.Cause, d.SayIdle())
 		}
@@ -197,20 +197,20 @@ func (c *Controller) pass(ctx context.Context) (next time.Time, took time.Durati
 		return u.At, took
 	}
 	for _, h := range u.HeldUp {
-		c.report(corev1.EventTypeWarning, h.Machine.Group, "GiveBackHeldUp", h.Message)
+		c.report(corev1.EventTypeWarning, h.Machine.Group, "ScaleDownDelayed", h.Message)
 	}
 	w := &work{}
 	w.SetLimit(parallel)
 	c.changeNodes(ctx, w, u, cordons)
 	c.deleteNodes(ctx, w, u.Delete)
 	c.evict(ctx, w, u.Evict)
-	taken := c.terminate(ctx, u.TakeBack)
+	taken := c.terminate(ctx, u.Terminate)
 	_ = w.Wait() // the errors are in w.errs
 	if err := errors.Join(w.errs...); err != nil && ctx.Err() == nil {
 		log.FromContext(ctx).Info("Scale-down will be retried", "reason", err.Error())
 		next = when.Earliest(next, c.Clock.Now().Add(retry))
 	}
-	if len(u.TakeBack) > 0 {
+	if len(u.Terminate) > 0 {
 		enough := c.Clock.NewTimer(timeout)
 		defer enough.Stop()
 		select {
@@ -242,13 +242,13 @@ func (c *Controller) notice(nodes []*state.Node) {
 				continue
 			}
 			gang := text.Clip(message+"; the gang's pods on it end with it", text.NoteLimit)
-			c.Events.Eventf(e.Object, nil, corev1.EventTypeWarning, reason, "GiveBack", "%s", gang)
+			c.Events.Eventf(e.Object, nil, corev1.EventTypeWarning, reason, "ScaleDown", "%s", gang)
 			if owner := metav1.GetControllerOf(e.Object); owner != nil {
 				workload := &metav1.PartialObjectMetadata{
 					TypeMeta:   metav1.TypeMeta{APIVersion: owner.APIVersion, Kind: owner.Kind},
 					ObjectMeta: metav1.ObjectMeta{Namespace: e.Object.Namespace, Name: owner.Name, UID: owner.UID},
 				}
-				c.Events.Eventf(workload, nil, corev1.EventTypeWarning, reason, "GiveBack", "%s", gang)
+				c.Events.Eventf(workload, nil, corev1.EventTypeWarning, reason, "ScaleDown", "%s", gang)
 			}
 		}
 	}
@@ -271,14 +271,14 @@ func (c *Controller) observe(ctx context.Context, u scaledown.Decision) {
 		}
 		message := fmt.Sprintf("Dry run: nothing of this is done. %s %s, a machine for %s", what, name, price)
 		log.FromContext(ctx).Info("Dry run: nothing is tidied up", "group", group, "decision", what, "name", name, "price", price)
-		c.report(corev1.EventTypeNormal, group, "WouldGiveBack", message)
+		c.report(corev1.EventTypeNormal, group, "WouldScaleDown", message)
 	}
 	for _, name := range u.Cordon {
 		if n := snapshot.Nodes.Find(name); n != nil && n.Machine != nil {
-			would(n.Machine.Group, "An idle machine is drained and given back: node", name)
+			would(n.Machine.Group, "An idle machine is drained and terminated: node", name)
 		}
 	}
-	for _, r := range u.TakeBack {
+	for _, r := range u.Terminate {
 		would(r.Group, "A machine that no request owns is terminated:", r.Name)
 	}
 	for _, name := range u.Delete {
@@ -354,7 +354,7 @@ func (c *Controller) changeNodes(ctx context.Context, w *work, u scaledown.Decis
 		changes[name] = append(changes[name], request.HoldIdle)
 	}
 	for _, name := range u.Cordon {
-		changes[name] = append(changes[name], func(n *corev1.Node) error { return request.Cordon(n, v1alpha1.CordonGivingBack) })
+		changes[name] = append(changes[name], func(n *corev1.Node) error { return request.Cordon(n, v1alpha1.CordonScalingDown) })
 	}
 	for _, a := range u.Adopt {
 		changes[a.Node] = append(changes[a.Node], func(n *corev1.Node) error { return request.Adopt(n, c.Model.Group(a.Machine.Group), a) })
@@ -468,13 +468,13 @@ func (c *Controller) terminate(ctx context.Context, machines []scaledown.Return)
 
 // terminateIn terminates machines of a group. Their nodes are marked as leaving until the call ends.
 func (c *Controller) terminateIn(ctx context.Context, group string, list []scaledown.Return) {
-	taker := request.Taker{Model: c.Model, Providers: c.Providers, Live: c.Live, Cause: "they are idle, or no request owns them"}
+	terminator := request.Terminator{Model: c.Model, Providers: c.Providers, Live: c.Live, Cause: "they are idle, or no request owns them"}
 	machines := make([]cloudprovider.Machine, len(list))
 	for i, r := range list {
 		machines[i] = r.Machine
 	}
 	began := c.Clock.Now()
-	err := taker.TakeBack(ctx, machines)
+	err := terminator.Terminate(ctx, machines)
 	for _, name := range nodesOf(list) {
 		c.Model.SetLeaving(name, false)
 	}
@@ -483,11 +483,11 @@ func (c *Controller) terminateIn(ctx context.Context, group string, list []scale
 	delete(c.underWay, group)
 	if err == nil {
 		delete(c.failed, group)
-		c.report(corev1.EventTypeNormal, group, "MachinesGivenBack", fmt.Sprintf("%d idle or orphaned machines were terminated", len(list)))
+		c.report(corev1.EventTypeNormal, group, "MachinesTerminated", fmt.Sprintf("%d idle or orphaned machines were terminated", len(list)))
 	} else if ctx.Err() == nil {
 		pause := min(max(retry, 2*c.failed[group].pause), longestPause)
 		c.failed[group] = failure{pause, c.Clock.Now().Add(pause)}
-		c.report(corev1.EventTypeWarning, group, "GiveBackFailed",
+		c.report(corev1.EventTypeWarning, group, "ScaleDownFailed",
 			fmt.Sprintf("%d idle or orphaned machines could not be terminated; next attempt in %s: %v", len(list), pause, err))
 		log.FromContext(ctx).Info("Scale-down will be retried", "reason", err.Error())
 	}
@@ -506,5 +506,5 @@ func (c *Controller) report(kind, group, reason, message string) {
 	if g == nil {
 		g = &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: group}}
 	}
-	c.Events.Eventf(g, nil, kind, reason, "GiveBack", "%s", text.Clip(message, text.NoteLimit))
+	c.Events.Eventf(g, nil, kind, reason, "ScaleDown", "%s", text.Clip(message, text.NoteLimit))
 }

@@ -25,7 +25,7 @@ func (s *site) withALatePod() (machines []cloudprovider.Machine) {
 func TestMachinesInUse(t *testing.T) {
 	play(t, func(s *site) {
 		machines := s.withALatePod()
-		used, err := s.controller.Taker().InUse(t.Context(), machines)
+		used, err := s.controller.Terminator().InUse(t.Context(), machines)
 		if err != nil || len(used) != 1 || !used["late"] {
 			t.Errorf("in use are %v (%v), want the machine whose node runs a pod that the model does not know yet", used, err)
 		}
@@ -36,12 +36,12 @@ func TestMachinesInUse(t *testing.T) {
 func TestAMachineWhoseNodeHasJustCome(t *testing.T) {
 	play(t, func(s *site) {
 		machines := s.withALatePod()
-		err := s.controller.Taker().TakeBack(t.Context(), machines)
+		err := s.controller.Terminator().Terminate(t.Context(), machines)
 		if err == nil || !strings.Contains(err.Error(), "node late: pod ns/came") {
 			t.Errorf("got %v, want an error that names the pod", err)
 		}
 		if got := strings.Join(s.taken, " "); got != "empty never-joined" {
-			t.Errorf("taken back are %q", got)
+			t.Errorf("terminated are %q", got)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package giveback
+package scaledown
 
 import (
 	"context"
@@ -344,7 +344,7 @@ func (r *restoring) scenario(t *testing.T, restore func(), end func(*testing.T))
 	r.start()
 	defer func() { r.stop() }()
 	r.passes(11 * time.Minute)
-	if n, reported := r.runsOn(), r.reported("GiveBackBraked"); n != fleet || len(reported) > 0 {
+	if n, reported := r.runsOn(), r.reported("ScaleDownBlocked"); n != fleet || len(reported) > 0 {
 		t.Fatalf("%d machines run before the restore, want %d; reported was %v", n, fleet, reported)
 	}
 	restore()
@@ -352,7 +352,7 @@ func (r *restoring) scenario(t *testing.T, restore func(), end func(*testing.T))
 	if n := r.runsOn(); n != fleet {
 		t.Errorf("%d machines run after the restore, want all %d", n, fleet)
 	}
-	if reported := r.reported("GiveBackBraked"); len(reported) != 1 {
+	if reported := r.reported("ScaleDownBlocked"); len(reported) != 1 {
 		t.Errorf("reported was %q, want once that many have lost their node", reported)
 	}
 	if c := r.condition(); c == nil || c.Status != metav1.ConditionFalse ||
@@ -365,7 +365,7 @@ func (r *restoring) scenario(t *testing.T, restore func(), end func(*testing.T))
 // decide declares the machines lost, as a person does.
 func (r *restoring) decide(t *testing.T) {
 	approved := r.group.DeepCopy()
-	approved.Annotations = map[string]string{v1alpha1.GiveBackAtOnceAnnotation: fmt.Sprint(fleet)}
+	approved.Annotations = map[string]string{v1alpha1.TerminateAtOnceAnnotation: fmt.Sprint(fleet)}
 	if err := r.client.Patch(t.Context(), approved, client.MergeFrom(r.group)); err != nil {
 		t.Fatal(err)
 	}

@@ -212,7 +212,7 @@ func TestABudgetKeepsAnIdleMachine(t *testing.T) {
 	s.idleAtOnce(g)
 	s.Eventually("the machine is about to go", func() bool {
 		nodes := s.nodes(g.Name)
-		return len(nodes) == 1 && nodes[0].Annotations[v1alpha1.CordonedAnnotation] == v1alpha1.CordonGivingBack
+		return len(nodes) == 1 && nodes[0].Annotations[v1alpha1.CordonedAnnotation] == v1alpha1.CordonScalingDown
 	}, func() string { return fmt.Sprint(s.Left(g.Name)) })
 	<-time.After(5 * time.Second) // in which it is tried to evict the replica
 	if now := replica(); now.UID != before.UID || now.DeletionTimestamp != nil || len(s.Left(g.Name)) != 2 {
@@ -296,7 +296,7 @@ func TestAMachineWhoseNodeIsDeletedIsKeptAWhile(t *testing.T) {
 		t.Fatalf("left are %v, want the machine", left)
 	}
 	patch := client.MergeFrom(g.DeepCopy())
-	g.Annotations = map[string]string{v1alpha1.GiveBackAtOnceAnnotation: "1"}
+	g.Annotations = map[string]string{v1alpha1.TerminateAtOnceAnnotation: "1"}
 	if err := s.Kube.Patch(s.Context(), g, patch); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Package takeback ends machines and reservations. A machine goes in the way that its owner asks for: one that an Auto Scaling group has
+// Package terminate ends machines and reservations. A machine goes in the way that its owner asks for: one that an Auto Scaling group has
 // is taken out of the group, which would replace it otherwise, and one beside its group is terminated.
-package takeback
+package terminate
 
 import (
 	"cmp"
@@ -31,18 +31,18 @@ const (
 	mostOwners     = 50
 )
 
-// Taker terminates machines and cancels reservations.
-type Taker struct {
+// Terminator terminates machines and cancels reservations.
+type Terminator struct {
 	api       *api.Client
 	inventory *inventory.Inventory
 }
 
-// New returns a Taker.
-func New(client *api.Client, inv *inventory.Inventory) *Taker { return &Taker{client, inv} }
+// New returns a Terminator.
+func New(client *api.Client, inv *inventory.Inventory) *Terminator { return &Terminator{client, inv} }
 
 // Machines terminates machines, in their groups or beside them. A machine with Muster's tags and no tag of a group stands beside it, and
 // is terminated without Auto Scaling.
-func (t *Taker) Machines(ctx context.Context, ids []string) error {
+func (t *Terminator) Machines(ctx context.Context, ids []string) error {
 	slices.Sort(ids)
 	var beside, others []string
 	for batch := range slices.Chunk(ids, api.MostNames) {
@@ -67,7 +67,7 @@ func (t *Taker) Machines(ctx context.Context, ids []string) error {
 }
 
 // takeFrom terminates machines, each in the way that its owner asks for.
-func (t *Taker) takeFrom(ctx context.Context, owners map[string]owner, ids []string) error {
+func (t *Terminator) takeFrom(ctx context.Context, owners map[string]owner, ids []string) error {
 	byOwner := map[owner][]string{}
 	for _, id := range ids {
 		byOwner[owners[id]] = append(byOwner[owners[id]], id)
@@ -101,7 +101,7 @@ type owner struct {
 
 // owners are those of the machines that have one, by ID. A group that owns a machine would
 // replace it, if it were only terminated.
-func (t *Taker) owners(ctx context.Context, ids []string) (map[string]owner, error) {
+func (t *Terminator) owners(ctx context.Context, ids []string) (map[string]owner, error) {
 	out := map[string]owner{}
 	for batch := range slices.Chunk(ids, mostOwners) {
 		list, err := t.api.DescribeAutoScalingInstances(ctx, batch)
@@ -122,7 +122,7 @@ func (t *Taker) owners(ctx context.Context, ids []string) (map[string]owner, err
 }
 
 // terminate ends machines that no group owns.
-func (t *Taker) terminate(ctx context.Context, ids []string) error {
+func (t *Terminator) terminate(ctx context.Context, ids []string) error {
 	return sift(ids, mostTerminated, func(ids []string) error {
 		err := t.api.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: ids})
 		if len(ids) > 1 {
@@ -147,12 +147,12 @@ func (t *Taker) terminate(ctx context.Context, ids []string) error {
 const shrink = true
 
 // OutOf terminates machines of the group and lowers its desired size by exactly their number.
-func (t *Taker) OutOf(ctx context.Context, group string, ids []string) error {
+func (t *Terminator) OutOf(ctx context.Context, group string, ids []string) error {
 	return t.takeOut(ctx, group, ids, shrink)
 }
 
 // takeOut ends machines of a group.
-func (t *Taker) takeOut(ctx context.Context, group string, ids []string, shrink bool) error {
+func (t *Terminator) takeOut(ctx context.Context, group string, ids []string, shrink bool) error {
 	return sift(ids, mostTakenOut, func(ids []string) error {
 		err := t.takeOutOnce(ctx, group, ids, shrink)
 		if cause := cloudprovider.CauseOf(err); !shrink || cause == nil || cause.Class != v1alpha1.Config {
@@ -175,7 +175,7 @@ func (t *Taker) takeOut(ctx context.Context, group string, ids []string, shrink 
 	})
 }
 
-func (t *Taker) takeOutOnce(ctx context.Context, group string, ids []string, shrink bool) error {
+func (t *Terminator) takeOutOnce(ctx context.Context, group string, ids []string, shrink bool) error {
 	err := t.api.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
 		AutoScalingGroupName: aws.String(group), InstanceIds: ids, ShouldDecrementDesiredCapacity: aws.Bool(shrink),
 	})
@@ -186,7 +186,7 @@ func (t *Taker) takeOutOnce(ctx context.Context, group string, ids []string, shr
 }
 
 // hasTooMany reports whether more machines stay in a group than it wants.
-func (t *Taker) hasTooMany(ctx context.Context, group string) (bool, error) {
+func (t *Terminator) hasTooMany(ctx context.Context, group string) (bool, error) {
 	groups, err := asg.Find(ctx, t.api, group)
 	if err != nil || len(groups) == 0 {
 		return false, err
@@ -255,7 +255,7 @@ func isAboutOne(err error) bool {
 
 // Reservation ends a reservation. One that is over is no error, and that it cannot be ended
 // is no refusal of the launch that it was for.
-func (t *Taker) Reservation(ctx context.Context, id string) error {
+func (t *Terminator) Reservation(ctx context.Context, id string) error {
 	err := t.api.CancelCapacityReservation(ctx, &ec2.CancelCapacityReservationInput{CapacityReservationId: aws.String(id)})
 	if api.IsDenied(err) {
 		// What has gone has lost its tags, without which the policy grants nothing.

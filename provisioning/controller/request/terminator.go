@@ -19,8 +19,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// Taker terminates machines that no request needs.
-type Taker struct {
+// Terminator terminates machines that no request needs.
+type Terminator struct {
 	Model     *model.Model
 	Providers map[v1alpha1.Provider]cloudprovider.Provider
 	// Live reads from the API server, without a cache.
@@ -29,14 +29,14 @@ type Taker struct {
 	Request, Cause string
 }
 
-// Taker returns the Taker of the controller.
-func (c *Controller) Taker() *Taker {
-	return &Taker{Model: c.Model, Providers: c.Providers, Live: c.Live}
+// Terminator returns the Terminator of the controller.
+func (c *Controller) Terminator() *Terminator {
+	return &Terminator{Model: c.Model, Providers: c.Providers, Live: c.Live}
 }
 
-// TakeBack terminates machines by name, group after group, and updates the model. If the node of a machine has a pod that the model does
-// not have yet, the machine stays and TakeBack returns an error. The machine is decided again when the pod arrives.
-func (t *Taker) TakeBack(ctx context.Context, machines []cloudprovider.Machine) error {
+// Terminate terminates machines by name, group after group, and updates the model. If the node of a machine has a pod that the model does
+// not have yet, the machine stays and Terminate returns an error. The machine is decided again when the pod arrives.
+func (t *Terminator) Terminate(ctx context.Context, machines []cloudprovider.Machine) error {
 	machines, held := t.vacant(ctx, machines)
 	byGroup := map[string][]cloudprovider.Machine{}
 	var groups []string
@@ -56,21 +56,21 @@ func (t *Taker) TakeBack(ctx context.Context, machines []cloudprovider.Machine) 
 			journal.Count, len(names), journal.Machines, names, journal.Price, t.price(group, len(names)), journal.Cause, t.Cause)
 		p, err := t.providerOf(byGroup[group][0])
 		if err == nil {
-			err = p.TakeBack(ctx, group, names)
+			err = p.Terminate(ctx, group, names)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("terminating machines of group %s: %w", group, err))
 			continue
 		}
 		for _, machine := range byGroup[group] {
-			t.Model.MachineTaken(machine)
+			t.Model.MachineTerminated(machine)
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // price returns the price of so many machines of a group in USD per hour; empty if it is unknown.
-func (t *Taker) price(group string, count int) string {
+func (t *Terminator) price(group string, count int) string {
 	if g := t.Model.Group(group); g != nil && g.Spec.PricePerHour != nil {
 		return text.USD(nodegroups.Times(int64(count), nodegroups.MicroUSD(g.Spec.PricePerHour)))
 	}
@@ -79,7 +79,7 @@ func (t *Taker) price(group string, count int) string {
 
 // vacant returns the machines whose nodes run only the pods that the decision has seen. Caches lag behind the API server, by seconds under
 // load, and the pods on a machine end with it.
-func (t *Taker) vacant(ctx context.Context, machines []cloudprovider.Machine) ([]cloudprovider.Machine, error) {
+func (t *Terminator) vacant(ctx context.Context, machines []cloudprovider.Machine) ([]cloudprovider.Machine, error) {
 	errs := make([]error, len(machines))
 	var g errgroup.Group
 	g.SetLimit(nodeReads)
@@ -102,7 +102,7 @@ func (t *Taker) vacant(ctx context.Context, machines []cloudprovider.Machine) ([
 }
 
 // InUse returns the names of machines whose nodes are booked or run pods, including pods that the model does not have yet.
-func (t *Taker) InUse(ctx context.Context, machines []cloudprovider.Machine) (map[string]bool, error) {
+func (t *Terminator) InUse(ctx context.Context, machines []cloudprovider.Machine) (map[string]bool, error) {
 	out := map[string]bool{}
 	for _, m := range machines {
 		node, used := t.Model.HostOf(m)
@@ -120,7 +120,7 @@ func (t *Taker) InUse(ctx context.Context, machines []cloudprovider.Machine) (ma
 }
 
 // unseen returns an error if the node has a pod that is not in the model.
-func (t *Taker) unseen(ctx context.Context, node string) error {
+func (t *Terminator) unseen(ctx context.Context, node string) error {
 	pods := &corev1.PodList{}
 	if err := t.Live.List(ctx, pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
 		return fmt.Errorf("listing the pods on node %s: %w", node, err)
@@ -135,14 +135,14 @@ func (t *Taker) unseen(ctx context.Context, node string) error {
 }
 
 // providerNameOf returns the provider of a machine. It reads the machine's ID if the NodeGroup is gone.
-func (t *Taker) providerNameOf(machine cloudprovider.Machine) v1alpha1.Provider {
+func (t *Terminator) providerNameOf(machine cloudprovider.Machine) v1alpha1.Provider {
 	if g := t.Model.Group(machine.Group); g != nil {
 		return g.Spec.Provider
 	}
 	return nodegroups.ProviderOf(machine.ProviderID)
 }
 
-func (t *Taker) providerOf(machine cloudprovider.Machine) (cloudprovider.Provider, error) {
+func (t *Terminator) providerOf(machine cloudprovider.Machine) (cloudprovider.Provider, error) {
 	name := t.providerNameOf(machine)
 	if p := t.Providers[name]; p != nil {
 		return p, nil

@@ -11,14 +11,14 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 )
 
-// TakeBack implements cloudprovider.Taker. The nodes are owned by the machines, so the cluster's garbage collector deletes them.
-func (p *Provider) TakeBack(ctx context.Context, group string, names []string) error {
+// Terminate implements cloudprovider.Terminator. The nodes are owned by the machines, so the cluster's garbage collector deletes them.
+func (p *Provider) Terminate(ctx context.Context, group string, names []string) error {
 	stock := p.stockOf(group)
 	if err := stock.read(ctx, p.Live, group); err != nil {
-		return fmt.Errorf("take back machines: %w", err)
+		return fmt.Errorf("terminate machines: %w", err)
 	}
 	if err := stock.remember(ctx, p.Client, group); err != nil {
-		return fmt.Errorf("take back machines: %w", err)
+		return fmt.Errorf("terminate machines: %w", err)
 	}
 	var calls errgroup.Group
 	calls.SetLimit(parallel)

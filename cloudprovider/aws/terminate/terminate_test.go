@@ -1,4 +1,4 @@
-package takeback
+package terminate
 
 import (
 	"fmt"

@@ -20,8 +20,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// TestTakeBackExact takes two of four machines back, among names that do not exist.
-func TestTakeBackExact(t *testing.T) {
+// TestTerminateExact takes two of four machines back, among names that do not exist.
+func TestTerminateExact(t *testing.T) {
 	for _, method := range methods {
 		t.Run(method, func(t *testing.T) {
 			l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
@@ -34,7 +34,7 @@ func TestTakeBackExact(t *testing.T) {
 			going := []string{"never-was", machines[1].Name, strings.Replace(machines[1].Name, inventory.Shorten(token), "another-7", 1),
 				machines[3].Name}
 			for range 2 { // names that do not exist any more are no error either
-				if err := l.provider().TakeBack(context.Background(), req.Group.Name, going); err != nil {
+				if err := l.provider().Terminate(context.Background(), req.Group.Name, going); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -50,9 +50,9 @@ func TestTakeBackExact(t *testing.T) {
 	}
 }
 
-// TestTakeBackMembers takes back a machine that Muster did not launch: its group does
+// TestTerminateMembers terminates a machine that Muster did not launch: its group does
 // not make another.
-func TestTakeBackMembers(t *testing.T) {
+func TestTerminateMembers(t *testing.T) {
 	sim := simulated()
 	sim.Groups[0].TargetSize = 3
 	l := newLab(t, cloudsim.Config{Pools: every(64)}, sim)
@@ -61,7 +61,7 @@ func TestTakeBackMembers(t *testing.T) {
 	if len(before) != 3 || before[0].Launch != "" || before[0].Group != g.Name {
 		t.Fatalf("got %+v, want the 3 machines of the managed instance group, which no launch has made", before)
 	}
-	if err := l.provider().TakeBack(context.Background(), g.Name, []string{before[1].Name}); err != nil {
+	if err := l.provider().Terminate(context.Background(), g.Name, []string{before[1].Name}); err != nil {
 		t.Fatal(err)
 	}
 	l.clock.Step(time.Hour)
@@ -73,8 +73,8 @@ func TestTakeBackMembers(t *testing.T) {
 	}
 }
 
-// TestTakeBackFails: what cannot be deleted does not keep the rest.
-func TestTakeBackFails(t *testing.T) {
+// TestTerminateFails: what cannot be deleted does not keep the rest.
+func TestTerminateFails(t *testing.T) {
 	l := newLab(t, cloudsim.Config{Pools: every(64), Calls: []cloudsim.CallFault{
 		{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused, Action: "instances.delete", Calls: []int64{1}, Error: &cloudsim.Error{Code: "resourceInUseByAnotherResource", Message: "busy"}},
 		{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallLost, Action: "instances.delete", Calls: []int64{2}},
@@ -85,14 +85,14 @@ func TestTakeBackFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = p.TakeBack(context.Background(), req.Group.Name, names(machines))
+	err = p.Terminate(context.Background(), req.Group.Name, names(machines))
 	if err == nil || !strings.Contains(err.Error(), "busy") {
 		t.Errorf("got %v, want the error of the machine that cannot be deleted", err)
 	}
 	if open := l.open(); len(open) != 2 {
 		t.Errorf("%d machines are paid for, want the 2 whose calls had no effect", len(open))
 	}
-	if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)); err != nil {
+	if err := p.Terminate(context.Background(), req.Group.Name, names(machines)); err != nil {
 		t.Fatal(err)
 	}
 	if open := l.open(); len(open) > 0 {
@@ -100,8 +100,8 @@ func TestTakeBackFails(t *testing.T) {
 	}
 }
 
-// TestTakeBackOfABatch: one machine that cannot be deleted keeps no other.
-func TestTakeBackOfABatch(t *testing.T) {
+// TestTerminateOfABatch: one machine that cannot be deleted keeps no other.
+func TestTerminateOfABatch(t *testing.T) {
 	sim := simulated()
 	sim.Groups[3].Undeletable = []string{"-5"}
 	l := newLab(t, cloudsim.Config{Pools: every(64)}, sim)
@@ -110,7 +110,7 @@ func TestTakeBackOfABatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = p.TakeBack(context.Background(), req.Group.Name, names(machines))
+	err = p.Terminate(context.Background(), req.Group.Name, names(machines))
 	if err == nil || !strings.Contains(err.Error(), "-5' cannot be deleted") {
 		t.Errorf("got %v, want the error of the machine that cannot be deleted", err)
 	}
@@ -133,13 +133,13 @@ func TestDeletionFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.clock.Step(2 * time.Minute)
-		err = p.TakeBack(context.Background(), req.Group.Name, names(machines))
+		err = p.Terminate(context.Background(), req.Group.Name, names(machines))
 		if told := err != nil; told != (method == "owned") {
 			t.Errorf("%s: got %v", method, err)
 		}
 		for range 10 {
 			if err != nil { // an error is for the caller to repeat the call
-				err = p.TakeBack(context.Background(), req.Group.Name, names(machines))
+				err = p.Terminate(context.Background(), req.Group.Name, names(machines))
 			}
 			l.list(p)
 			l.clock.Step(time.Minute)
@@ -197,7 +197,7 @@ func TestMaintenance(t *testing.T) {
 }
 
 // TestGroupGone: the machines of a NodeGroup that has been deleted are told of, and
-// taken back. Beside a managed instance group that holds across restarts.
+// terminated. Beside a managed instance group that holds across restarts.
 func TestGroupGone(t *testing.T) {
 	for _, method := range methods {
 		for _, restart := range []bool{false, true} {
@@ -218,7 +218,7 @@ func TestGroupGone(t *testing.T) {
 				if len(machines) != 2 || machines[0].Launch != token {
 					t.Fatalf("got %+v, want the 2 machines of the launch", machines)
 				}
-				if err := p.TakeBack(context.Background(), machines[0].Group, names(machines)); err != nil {
+				if err := p.Terminate(context.Background(), machines[0].Group, names(machines)); err != nil {
 					t.Fatal(err)
 				}
 				if open := l.open(); len(open) > 0 {
@@ -246,7 +246,7 @@ func TestGroupGoneMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.list(p)
-		if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)); err != nil {
+		if err := p.Terminate(context.Background(), req.Group.Name, names(machines)); err != nil {
 			t.Fatal(err)
 		}
 		if open := l.open(); len(open) > 0 {
@@ -318,7 +318,7 @@ func TestMachinesDie(t *testing.T) {
 	}
 }
 
-// TestNoGracefulShutdown: what is taken back runs nothing, and is not paid for as long as its template
+// TestNoGracefulShutdown: what is terminated runs nothing, and is not paid for as long as its template
 // lets a workload end.
 func TestNoGracefulShutdown(t *testing.T) {
 	for _, method := range []string{"bulk", "owned", "owned-regional"} {
@@ -333,7 +333,7 @@ func TestNoGracefulShutdown(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := p.TakeBack(t.Context(), req.Group.Name, []string{machines[1].Name}); err != nil {
+			if err := p.Terminate(t.Context(), req.Group.Name, []string{machines[1].Name}); err != nil {
 				t.Fatal(err)
 			}
 			l.clock.Step(gcp.Bound)
@@ -362,7 +362,7 @@ func TestNoGracefulShutdown(t *testing.T) {
 	}
 }
 
-// TestDeadAreBuried: a machine that has ended by itself is told of until it is taken back, then
+// TestDeadAreBuried: a machine that has ended by itself is told of until it is terminated, then
 // the cloud does not keep it.
 func TestDeadAreBuried(t *testing.T) {
 	after := metav1.Duration{Duration: 30 * time.Second}
@@ -381,7 +381,7 @@ func TestDeadAreBuried(t *testing.T) {
 					t.Fatalf("got %+v, want 3 machines, one of which has ended", got)
 				}
 			}
-			if err := p.TakeBack(t.Context(), req.Group.Name, []string{machines[1].Name}); err != nil {
+			if err := p.Terminate(t.Context(), req.Group.Name, []string{machines[1].Name}); err != nil {
 				t.Fatal(err)
 			}
 			want := []string{machines[0].Name, machines[2].Name}
@@ -412,7 +412,7 @@ func TestRepairUnderWay(t *testing.T) {
 	if len(machines) != 1 || machines[0].State == cloudprovider.Terminated {
 		t.Fatalf("got %+v, want a machine that has not ended", machines)
 	}
-	if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)); err != nil {
+	if err := p.Terminate(context.Background(), req.Group.Name, names(machines)); err != nil {
 		t.Fatal(err)
 	}
 	l.clock.Step(time.Hour)
@@ -421,7 +421,7 @@ func TestRepairUnderWay(t *testing.T) {
 	}
 }
 
-// TestAResizeRequestLeavesMachinesInUse: the list by which it is taken back may be older than its machines, whose gang runs on them.
+// TestAResizeRequestLeavesMachinesInUse: the list by which it is terminated may be older than its machines, whose gang runs on them.
 func TestAResizeRequestLeavesMachinesInUse(t *testing.T) {
 	for used := range 3 {
 		l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
@@ -449,7 +449,7 @@ func TestAResizeRequestLeavesMachinesInUse(t *testing.T) {
 			}
 			return out, nil
 		}
-		if err := p.TakeBack(t.Context(), g.Name, []string{hold}); err != nil {
+		if err := p.Terminate(t.Context(), g.Name, []string{hold}); err != nil {
 			t.Fatal(err)
 		}
 		l.clock.Step(time.Minute)

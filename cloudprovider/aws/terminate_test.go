@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-func TestExactlyTheNamedMachinesAreTakenBack(t *testing.T) {
+func TestExactlyTheNamedMachinesAreTerminated(t *testing.T) {
 	eachWay(t, func(t *testing.T, i int) {
 		s, g := way(t, i, plenty(), account())
 		p := s.provider()
@@ -28,7 +28,7 @@ func TestExactlyTheNamedMachinesAreTakenBack(t *testing.T) {
 		// Bad IDs of all kinds are among the good ones.
 		mixed := append([]string{"i-0ffffffffffffffff", "i-nonsense", "cr-0ffffffffffffffff", "nonsense", inventory.HoldPrefix + "gone/0",
 			inventory.HoldPrefix}, taken...)
-		if err := s.provider().TakeBack(context.Background(), g.Name, mixed); err != nil {
+		if err := s.provider().Terminate(context.Background(), g.Name, mixed); err != nil {
 			t.Fatal(err)
 		}
 		for _, in := range s.world.Instances(true) {
@@ -36,7 +36,7 @@ func TestExactlyTheNamedMachinesAreTakenBack(t *testing.T) {
 				t.Errorf("instance %s: ended %v", in.ID, ended)
 			}
 		}
-		if err := p.TakeBack(context.Background(), g.Name, mixed); err != nil {
+		if err := p.Terminate(context.Background(), g.Name, mixed); err != nil {
 			t.Errorf("once more: %v", err)
 		}
 		// A group that owns its machines may have lowered its size by these, or it
@@ -47,13 +47,13 @@ func TestExactlyTheNamedMachinesAreTakenBack(t *testing.T) {
 	})
 }
 
-func TestTheGroupDoesNotReplaceWhatIsTakenBack(t *testing.T) {
+func TestTheGroupDoesNotReplaceWhatIsTerminated(t *testing.T) {
 	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Groups[0].Suspended = nil }))
 	g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
 	s.groups = []*v1alpha1.NodeGroup{g}
 	p := s.provider()
 	machines := s.launched(p, g, 8)
-	if err := p.TakeBack(context.Background(), g.Name, names(machines)); err != nil {
+	if err := p.Terminate(context.Background(), g.Name, names(machines)); err != nil {
 		t.Fatal(err)
 	}
 	s.listed(p) // at each call the simulated group looks for what it lacks
@@ -66,7 +66,7 @@ func TestAGroupAtItsMinimumRefusesByName(t *testing.T) {
 	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Groups[0].Min = 2 }))
 	s.groups = []*v1alpha1.NodeGroup{nodeGroup(v1alpha1.AWSFleet, v1alpha1.OnDemand)}
 	p := s.provider()
-	err := p.TakeBack(context.Background(), "gpu-a", names(s.listed(p)))
+	err := p.Terminate(context.Background(), "gpu-a", names(s.listed(p)))
 	if refused := cloudprovider.CauseOf(err); refused == nil || refused.Class != v1alpha1.Config ||
 		!strings.Contains(err.Error(), "minSize (2)") {
 		t.Errorf("got %v, want AWS's own words", err)
@@ -99,7 +99,7 @@ func TestARefusalForOneMachineIsForOneMachine(t *testing.T) {
 			if _, err := p.Launch(context.Background(), request(g, 8, token)); err != nil {
 				t.Fatal(err)
 			}
-			err := p.TakeBack(context.Background(), g.Name, names(s.listed(p)))
+			err := p.Terminate(context.Background(), g.Name, names(s.listed(p)))
 			if refused := cloudprovider.CauseOf(err); refused == nil || refused.Class != v1alpha1.Config || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("got %v, want the refusal for one machine", err)
 			}
@@ -117,7 +117,7 @@ func TestADenialIsForAll(t *testing.T) {
 	g := nodeGroup(v1alpha1.AWSFleet, v1alpha1.OnDemand)
 	p := s.provider()
 	machines := s.launched(p, g, 8)
-	if err := p.TakeBack(context.Background(), g.Name, names(machines)); cloudprovider.CauseOf(err) == nil {
+	if err := p.Terminate(context.Background(), g.Name, names(machines)); cloudprovider.CauseOf(err) == nil {
 		t.Errorf("got %v, want the refusal", err)
 	}
 	if n := s.world.Calls(v1alpha1.ProviderAWS)["TerminateInstances"]; n != 1 {
@@ -138,7 +138,7 @@ func TestALostReplyIsNotFoundOutOneByOne(t *testing.T) {
 			p := s.provider()
 			machines := s.launched(p, g, 8)
 			for range 3 {
-				if err := p.TakeBack(context.Background(), g.Name, names(machines)); err != nil {
+				if err := p.Terminate(context.Background(), g.Name, names(machines)); err != nil {
 					t.Fatal(err)
 				}
 				s.clock.Step(2 * time.Second)
@@ -162,7 +162,7 @@ func TestALifecycleHookIsWaitedFor(t *testing.T) {
 	p := s.provider()
 	machines := s.launched(p, g, 4)
 	for round := range 5 {
-		if err := p.TakeBack(context.Background(), g.Name, names(machines)[:2]); err != nil {
+		if err := p.Terminate(context.Background(), g.Name, names(machines)[:2]); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
 		if n := s.world.Calls(v1alpha1.ProviderAWS)["TerminateInstanceInAutoScalingGroup"]; n != 1 {
@@ -188,7 +188,7 @@ func TestRetainedMachinesAreTerminated(t *testing.T) {
 	p := s.provider()
 	machines := s.launched(p, g, 4)
 	for range 3 {
-		if err := p.TakeBack(context.Background(), g.Name, names(machines)); err != nil {
+		if err := p.Terminate(context.Background(), g.Name, names(machines)); err != nil {
 			t.Fatal(err)
 		}
 		s.clock.Step(2 * time.Minute)
@@ -208,13 +208,13 @@ func TestAGroupThatHasTooManyLetsThemGo(t *testing.T) {
 	p := s.provider()
 	machines := names(s.launched(p, g, 4))
 	for range 2 {
-		if err := p.taker.OutOf(context.Background(), group, machines[:2]); err != nil {
+		if err := p.terminator.OutOf(context.Background(), group, machines[:2]); err != nil {
 			t.Fatal(err)
 		}
 		s.clock.Step(2 * time.Second)
 	}
 	for range 2 {
-		if err := p.TakeBack(context.Background(), g.Name, machines); err != nil {
+		if err := p.Terminate(context.Background(), g.Name, machines); err != nil {
 			t.Fatal(err)
 		}
 		s.clock.Step(2 * time.Second)
@@ -268,8 +268,8 @@ func TestStoppedMachines(t *testing.T) {
 			t.Errorf("a machine that was started again is listed as %+v, it was %+v", m, ran)
 		}
 		s.world.Stop(machines[0].Name, 0)
-		if err := p.TakeBack(context.Background(), g.Name, names(machines)[:1]); err != nil || s.alive()[token] != 1 {
-			t.Errorf("alive are %v after the stopped one was taken back (%v)", s.alive(), err)
+		if err := p.Terminate(context.Background(), g.Name, names(machines)[:1]); err != nil || s.alive()[token] != 1 {
+			t.Errorf("alive are %v after the stopped one was terminated (%v)", s.alive(), err)
 		}
 	})
 }
@@ -285,15 +285,15 @@ func TestMachinesThatAreNotVisibleYetAreNotForgotten(t *testing.T) {
 	g := nodeGroup(v1alpha1.AWSFleet, v1alpha1.Spot)
 	p := s.provider()
 	machines := s.launched(p, g, 2)
-	if err := p.TakeBack(context.Background(), g.Name, names(machines)); err == nil {
-		t.Error("the machines count as taken back, and are alive")
+	if err := p.Terminate(context.Background(), g.Name, names(machines)); err == nil {
+		t.Error("the machines count as terminated, and are alive")
 	}
-	if err := p.TakeBack(context.Background(), g.Name, names(machines)); err != nil || len(s.alive()) > 0 {
+	if err := p.Terminate(context.Background(), g.Name, names(machines)); err != nil || len(s.alive()) > 0 {
 		t.Errorf("got %v, alive %v", err, s.alive())
 	}
 }
 
-func TestHoldsAreTakenBackByName(t *testing.T) {
+func TestHoldsAreTerminatedByName(t *testing.T) {
 	t.Run("a reservation", func(t *testing.T) {
 		s := newSim(t, plenty(), account(func(c *simaws.Config) { c.ReservationDelay.Duration = time.Hour }))
 		g := nodeGroup(v1alpha1.AWSReservation, v1alpha1.OnDemand)
@@ -301,7 +301,7 @@ func TestHoldsAreTakenBackByName(t *testing.T) {
 			t.Fatal("the launch is through")
 		}
 		p := s.provider()
-		if err := p.TakeBack(context.Background(), g.Name, names(s.listed(p))); err != nil || s.reservedPlaces() != 0 {
+		if err := p.Terminate(context.Background(), g.Name, names(s.listed(p))); err != nil || s.reservedPlaces() != 0 {
 			t.Errorf("got %v, reserved %d", err, s.reservedPlaces())
 		}
 		if left := s.listed(p); len(left) > 0 {
@@ -309,11 +309,11 @@ func TestHoldsAreTakenBackByName(t *testing.T) {
 		}
 	})
 	// The process dies at each step of LaunchInstances; what comes after it knows
-	// nothing and takes back what is listed, until nothing is.
+	// nothing and terminates what is listed, until nothing is.
 	for _, dies := range []struct {
 		at     string
 		faults []func(*cloudsim.Config)
-		// made is how many machines there are before the take-back.
+		// made is how many machines there are before the termination.
 		made int
 	}{
 		{"before the call", []func(*cloudsim.Config){fault("LaunchInstances", cloudsim.CallLost, 0, 1, 2)}, 0},
@@ -356,7 +356,7 @@ func TestHoldsAreTakenBackByName(t *testing.T) {
 					if round > 5 {
 						t.Fatalf("still listed: %v", ours)
 					}
-					if err := p.TakeBack(context.Background(), g.Name, ours); err != nil {
+					if err := p.Terminate(context.Background(), g.Name, ours); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -364,7 +364,7 @@ func TestHoldsAreTakenBackByName(t *testing.T) {
 					t.Errorf("%d machines are alive, want the group's own 3", s.live())
 				}
 				if made := len(s.world.Instances(true)) - 3; later > 2*time.Minute && made != dies.made {
-					t.Errorf("the take-back has made %d machines to take them back", made-dies.made)
+					t.Errorf("the termination has made %d machines to terminate them", made-dies.made)
 				}
 			})
 		}
@@ -372,8 +372,8 @@ func TestHoldsAreTakenBackByName(t *testing.T) {
 }
 
 // A call that a process makes long after its intent, and that is still at work when another process takes that back, leaves no machine
-// that no launch owns: whatever comes late of it is listed under its launch, or is what the take-back has ended.
-func TestACallLongAfterItsIntentIsTakenBack(t *testing.T) {
+// that no launch owns: whatever comes late of it is listed under its launch, or is what the termination has ended.
+func TestACallLongAfterItsIntentIsTerminated(t *testing.T) {
 	for _, after := range []time.Duration{time.Minute, 4 * time.Minute, 6 * time.Minute, 20 * time.Minute} {
 		t.Run(after.String(), func(t *testing.T) {
 			s := newSim(t, plenty(), account())
@@ -403,7 +403,7 @@ func TestACallLongAfterItsIntentIsTakenBack(t *testing.T) {
 						ours = append(ours, m.Name)
 					}
 				}
-				if err := next.TakeBack(t.Context(), g.Name, ours); err != nil {
+				if err := next.Terminate(t.Context(), g.Name, ours); err != nil {
 					t.Fatal(err)
 				}
 				s.clock.Step(10 * time.Second)
@@ -443,7 +443,7 @@ func TestALostReplyBehindThrottling(t *testing.T) {
 	if len(list) != 1 || !list[0].Hold || list[0].Launch != token {
 		t.Fatalf("got %+v, want the hold under its token", list)
 	}
-	if err := p.TakeBack(context.Background(), g.Name, names(list)); err != nil || s.live() > 0 {
+	if err := p.Terminate(context.Background(), g.Name, names(list)); err != nil || s.live() > 0 {
 		t.Errorf("got %v, %d machines are alive", err, s.live())
 	}
 }
@@ -490,14 +490,14 @@ func TestMachinesBesideTheirGroupNeedNoAutoScaling(t *testing.T) {
 			t.Errorf("listed without Auto Scaling (-want +got):\n%s", diff)
 		}
 	}
-	if err := p.TakeBack(t.Context(), beside.Name, names(fleet)); err != nil || s.alive()[token] > 0 {
+	if err := p.Terminate(t.Context(), beside.Name, names(fleet)); err != nil || s.alive()[token] > 0 {
 		t.Errorf("got %v, alive are %v, want that those of the fleet go", err, s.alive())
 	}
-	if err := p.TakeBack(t.Context(), within.Name, names(own)); err == nil || s.alive()[token+"0"] != 4 {
+	if err := p.Terminate(t.Context(), within.Name, names(own)); err == nil || s.alive()[token+"0"] != 4 {
 		t.Errorf("got %v, alive are %v, want that those of the group wait for it", err, s.alive())
 	}
 	end()
-	if err := p.TakeBack(t.Context(), within.Name, names(own)); err != nil || s.live() > 0 {
+	if err := p.Terminate(t.Context(), within.Name, names(own)); err != nil || s.live() > 0 {
 		t.Errorf("got %v, alive are %v", err, s.alive())
 	}
 }
@@ -513,7 +513,7 @@ func TestAMachineThatItsGroupIsTerminatingHasEnded(t *testing.T) {
 			p := s.provider()
 			machines := s.launched(p, g, 4)
 			s.clock.Step(2 * time.Minute)
-			if err := p.TakeBack(t.Context(), g.Name, names(machines)[:2]); err != nil {
+			if err := p.Terminate(t.Context(), g.Name, names(machines)[:2]); err != nil {
 				t.Fatal(err)
 			}
 			for _, p := range []*Provider{p, s.provider()} {
@@ -535,7 +535,7 @@ func TestAMachineThatItsGroupIsTerminatingHasEnded(t *testing.T) {
 				}
 			}
 			for range 2 {
-				if err := p.TakeBack(t.Context(), g.Name, names(machines)[:2]); err != nil {
+				if err := p.Terminate(t.Context(), g.Name, names(machines)[:2]); err != nil {
 					t.Fatal(err)
 				}
 				s.clock.Step(time.Hour)

@@ -1,6 +1,6 @@
-// Package takeback ends machines: members of a managed instance group by the group, all others one by one, and what waits in the cloud's
+// Package terminate ends machines: members of a managed instance group by the group, all others one by one, and what waits in the cloud's
 // queue by cancelling it.
-package takeback
+package terminate
 
 import (
 	"context"
@@ -26,22 +26,22 @@ const (
 	parallel = 16
 )
 
-// Taker takes machines back.
-type Taker struct {
+// Terminator takes machines back.
+type Terminator struct {
 	cloud     *api.Client
 	inventory *inventory.Inventory
 	// inUse is consulted before machines of a resize request are deleted, which were not named.
 	inUse cloudprovider.InUse
 }
 
-// New returns a Taker. It makes no call.
-func New(cloud *api.Client, inventory *inventory.Inventory, inUse cloudprovider.InUse) *Taker {
-	return &Taker{cloud: cloud, inventory: inventory, inUse: inUse}
+// New returns a Terminator. It makes no call.
+func New(cloud *api.Client, inventory *inventory.Inventory, inUse cloudprovider.InUse) *Terminator {
+	return &Terminator{cloud: cloud, inventory: inventory, inUse: inUse}
 }
 
-// Take back what is named of a group: members of the managed instance group are deleted by it, which lowers its target size by exactly
-// them; all others one by one; resize requests are cancelled.
-func (k *Taker) Take(ctx context.Context, group string, names []string) error {
+// Machines terminates machines of a group. The managed instance group deletes its members, which lowers its target size by exactly
+// them. Other machines are deleted one by one, and resize requests are cancelled.
+func (k *Terminator) Machines(ctx context.Context, group string, names []string) error {
 	g, err := k.inventory.Group(ctx, group)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (k *Taker) Take(ctx context.Context, group string, names []string) error {
 	if g == nil {
 		return k.strays(ctx, group, names)
 	}
-	t := &taking{k, inventory.ManagerOf(g), g}
+	t := &termination{k, inventory.ManagerOf(g), g}
 	defer k.inventory.Touch(t.id)
 	var requests, machines []string
 	for _, name := range names {
@@ -77,13 +77,13 @@ func (k *Taker) Take(ctx context.Context, group string, names []string) error {
 		k.inventory.Stale(t.id, rest)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("taking back machines of NodeGroup %s: %w", group, err)
+		return fmt.Errorf("terminating machines of NodeGroup %s: %w", group, err)
 	}
 	return nil
 }
 
 // strays deletes machines of a group that is gone: see inventory.Strays.
-func (k *Taker) strays(ctx context.Context, group string, names []string) error {
+func (k *Terminator) strays(ctx context.Context, group string, names []string) error {
 	found, err := k.inventory.Strays(ctx, group, names)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (k *Taker) strays(ctx context.Context, group string, names []string) error 
 
 // deleteAll deletes instances one by one. Those that cannot be deleted do not keep
 // the others.
-func (k *Taker) deleteAll(ctx context.Context, places []inventory.Place) error {
+func (k *Terminator) deleteAll(ctx context.Context, places []inventory.Place) error {
 	errs := make([]error, len(places))
 	var deletions errgroup.Group
 	deletions.SetLimit(parallel)
@@ -110,15 +110,15 @@ func (k *Taker) deleteAll(ctx context.Context, places []inventory.Place) error {
 	return errors.Join(errs...)
 }
 
-// taking back of machines of a group.
-type taking struct {
-	*Taker
+// termination is one termination of machines of a group.
+type termination struct {
+	*Terminator
 	id    api.Manager
 	group *v1alpha1.NodeGroup
 }
 
 // places of instances of the group, by name.
-func (t *taking) places(names []string) (out []inventory.Place) {
+func (t *termination) places(names []string) (out []inventory.Place) {
 	for _, name := range names {
 		out = append(out, inventory.Place{Project: t.id.Project, Zone: inventory.ZoneOf(t.group), Name: name})
 	}
@@ -127,7 +127,7 @@ func (t *taking) places(names []string) (out []inventory.Place) {
 
 // remove has the managed instance group delete its members, and returns the names
 // of those that are none.
-func (t *taking) remove(ctx context.Context, names []string) (rest []string, err error) {
+func (t *termination) remove(ctx context.Context, names []string) (rest []string, err error) {
 	all, err := t.cloud.Managed(ctx, t.id)
 	if errors.Is(err, api.ErrNotFound) {
 		return names, nil
@@ -152,8 +152,8 @@ func (t *taking) remove(ctx context.Context, names []string) (rest []string, err
 }
 
 // beside are those of the names that stand beside the managed instance group, by a list of instances: what the group does not own is
-// taken back though the group cannot be listed. It is empty if instances cannot be listed, either.
-func (t *taking) beside(ctx context.Context, names []string) (out []string) {
+// terminated though the group cannot be listed. It is empty if instances cannot be listed, either.
+func (t *termination) beside(ctx context.Context, names []string) (out []string) {
 	filter := t.inventory.Names.FilterOf([]*v1alpha1.NodeGroup{t.group})
 	found, _ := t.cloud.InstancesOf(ctx, t.id.Project, inventory.ZoneOf(t.group), filter) // the caller has an error
 	for _, in := range found {
@@ -183,7 +183,7 @@ func accepted(err error) error {
 
 // cancel takes a resize request out of the queue. One that has its machines already
 // loses them, except those in use: a list that shows the request may be older than its machines.
-func (t *taking) cancel(ctx context.Context, name string) error {
+func (t *termination) cancel(ctx context.Context, name string) error {
 	r, err := t.cloud.ResizeRequest(ctx, t.id, name)
 	if errors.Is(err, api.ErrNotFound) {
 		return nil
@@ -213,7 +213,7 @@ func (t *taking) cancel(ctx context.Context, name string) error {
 }
 
 // machinesOf a resize request.
-func (t *taking) machinesOf(r *computepb.InstanceGroupManagerResizeRequest) (out []cloudprovider.Machine) {
+func (t *termination) machinesOf(r *computepb.InstanceGroupManagerResizeRequest) (out []cloudprovider.Machine) {
 	for _, in := range r.GetInstances() {
 		at := t.places([]string{in.GetName()})[0]
 		out = append(out, cloudprovider.Machine{
