@@ -373,7 +373,7 @@ func TestWhatMusterMayChangeOfNodes(t *testing.T) {
 	}
 }
 
-// TestWhatMusterMayChangeOfQueues: their finalizer, and what it publishes on LocalQueues.
+// TestWhatMusterMayChangeOfQueues: their finalizer, what it publishes on LocalQueues, and the end of temporary quotas.
 func TestWhatMusterMayChangeOfQueues(t *testing.T) {
 	j := newJudge(t, "muster-rights-queues")
 	j.user = "system:serviceaccount:muster-system:muster"
@@ -384,6 +384,14 @@ func TestWhatMusterMayChangeOfQueues(t *testing.T) {
 		return strings.ReplaceAll(queue(metadata, ""), "ClusterQueue", "LocalQueue")
 	}
 	const in, both = "finalizers: [kueue.x-k8s.io/resource-in-use]", "finalizers: [mine, kueue.x-k8s.io/resource-in-use]"
+	// The queue had 64 GPUs and 8 CPUs before they were set to 128 and 9 until a time.
+	const gpus, cpu = "h100 nvidia.com/gpu 64 128 2026-11-30T18:00:00Z", "h100 cpu 8 9 2026-11-30T18:00:00Z"
+	const key = "annotations: {muster.dev/temporary-quota: '"
+	const temporary, temporaryCPU, two = key + gpus + "'}", key + cpu + "'}", key + gpus + ", " + cpu + "'}"
+	quota := func(gpus, cpu string) string {
+		return "resourceGroups: [{coveredResources: [nvidia.com/gpu, cpu], flavors: [{name: h100, resources: [" +
+			"{name: nvidia.com/gpu, nominalQuota: " + gpus + "}, {name: cpu, nominalQuota: " + cpu + "}]}]}]"
+	}
 	for name, tt := range map[string]struct {
 		old, now string
 		refused  bool
@@ -399,6 +407,26 @@ func TestWhatMusterMayChangeOfQueues(t *testing.T) {
 		"that of a LocalQueue":             {local(""), local("annotations: {muster.dev/standing: '{}'}"), false},
 		"another annotation of one":        {local(""), local("annotations: {muster.dev/standing: '{}', a: b}"), true},
 		"an owner, with which it would go": {queue(in, ""), queue(in+", ownerReferences: [{uid: a}]", ""), true},
+		"a temporary quota ends":           {queue(temporary, quota("128", "9")), queue("", quota("64", "9")), false},
+		"and the annotations with it":      {queue(temporary, quota("128", "9")), queue("annotations: {}", quota("64", "9")), false},
+		"and another stays":                {queue(two, quota("128", "9")), queue(temporaryCPU, quota("64", "9")), false},
+		"both end":                         {queue(two, quota("128", "9")), queue("", quota("64", "8")), false},
+		"an edited one is dropped":         {queue(temporary, quota("96", "9")), queue("", quota("96", "9")), false},
+		"one was edited, and is restored":  {queue(temporary, quota("96", "9")), queue("", quota("64", "9")), true},
+		"another value than the former":    {queue(temporary, quota("128", "9")), queue("", quota("65", "9")), true},
+		"that of another resource":         {queue(temporary, quota("128", "9")), queue("", quota("64", "64")), true},
+		"the one that was set is set":      {queue(temporary, quota("64", "9")), queue("", quota("128", "9")), true},
+		"no entry":                         {queue("", quota("128", "9")), queue("", quota("64", "9")), true},
+		"an entry comes":                   {queue("", quota("128", "9")), queue(temporary, quota("128", "9")), true},
+		"an entry is another":              {queue(temporary, quota("128", "9")), queue(temporaryCPU, quota("128", "9")), true},
+		"a limit with it":                  {queue(temporary, quota("128", "9")), queue("", quota("64, borrowingLimit: 1", "9")), true},
+		"a flavor with it":                 {queue(temporary, quota("128", "9")), queue("", strings.Replace(quota("64", "9"), "name: h100", "name: h200", 1)), true},
+		"a resource that goes with it":     {queue(temporary, quota("128", "9")), queue("", quota("64", "9}, {name: memory, nominalQuota: 1")), true},
+		"the cohort with it":               {queue(temporary, quota("128", "9")), queue("", "cohortName: b, "+quota("64", "9")), true},
+		"the stop policy with it":          {queue(temporary, "stopPolicy: Hold, "+quota("128", "9")), queue("", quota("64", "9")), true},
+		"an annotation with it":            {queue(temporary, quota("128", "9")), queue("annotations: {muster.dev/backfill: 'true'}", quota("64", "9")), true},
+		"a label with it":                  {queue(temporary, quota("128", "9")), queue("labels: {a: b}", quota("64", "9")), true},
+		"all groups with it":               {queue(temporary, quota("128", "9")), queue("", ""), true},
 	} {
 		if got := j.refuses(tt.old, tt.now); got != tt.refused {
 			t.Errorf("%s: refused is %v", name, got)

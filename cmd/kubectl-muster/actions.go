@@ -43,7 +43,16 @@ type subject struct {
 // change is a patch of an object, or its deletion if it has no patch.
 type change struct {
 	object client.Object
-	patch  map[string]any
+	patch  client.Patch
+}
+
+// merge is the JSON merge patch that sets these fields.
+func merge(fields map[string]any) client.Patch {
+	data, err := json.Marshal(fields)
+	if err != nil {
+		panic(fmt.Sprintf("a patch cannot be marshalled: %v", err)) // plain values: cannot happen
+	}
+	return client.RawPatch(types.MergePatchType, data)
 }
 
 // action is what a command does: changes of objects, and what follows from them, in a sentence.
@@ -206,7 +215,7 @@ func (s *subject) setActive(active bool) (action, error) {
 	if err := s.queued(); err != nil {
 		return action{}, err
 	}
-	out := action{changes: []change{{s.workload, map[string]any{"spec": map[string]any{"active": active}}}}}
+	out := action{changes: []change{{s.workload, merge(map[string]any{"spec": map[string]any{"active": active}})}}}
 	switch {
 	case workload.IsActive(s.workload) == active && active:
 		return action{}, fmt.Errorf("%s is not held: it is %s", s, s.line.State)
@@ -261,7 +270,7 @@ func (s *subject) label(ctx context.Context, key, name string, named client.Obje
 		if o.GetLabels()[key] == name {
 			return action{}, fmt.Errorf("%s has the label %s=%s already", s, key, name)
 		}
-		out.changes = append(out.changes, change{o, map[string]any{"metadata": map[string]any{"labels": map[string]any{key: name}}}})
+		out.changes = append(out.changes, change{o, merge(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: name}}})})
 	}
 	return out, nil
 }
@@ -325,21 +334,22 @@ func (c change) apply(ctx context.Context, kube client.Client, dryRun bool) erro
 		}
 		err = client.IgnoreNotFound(kube.Delete(ctx, c.object, options...))
 	} else {
-		data, failed := json.Marshal(c.patch)
-		if failed != nil {
-			return failed
-		}
 		options := []client.PatchOption{client.FieldOwner(fieldManager)}
 		if dryRun {
 			options = append(options, client.DryRunAll)
 		}
-		err = kube.Patch(ctx, c.object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, data), options...)
+		err = kube.Patch(ctx, c.object.DeepCopyObject().(client.Object), c.patch, options...)
 	}
-	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot ") {
+	switch namespace := c.object.GetNamespace(); {
+	case !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot "):
+		return err
+	case namespace == "":
+		return fmt.Errorf("%w. An administrator can give you that right: kubectl create clusterrolebinding batch-admin-YOU "+
+			"--clusterrole=%s --user=YOU", err, batchAdmin)
+	default:
 		return fmt.Errorf("%w. An administrator can give you that right in the namespace: kubectl create rolebinding batch-admin-YOU "+
-			"--clusterrole=%s --user=YOU -n %s", err, batchAdmin, c.object.GetNamespace())
+			"--clusterrole=%s --user=YOU -n %s", err, batchAdmin, namespace)
 	}
-	return err
 }
 
 // subjectPoll is the period in which a job that is waited for is read.

@@ -71,9 +71,27 @@ func (s *onSandbox) acts(kube client.Client) {
 	s.refuses([]string{"stop", "cq/research", "--drain"}, "ClusterQueue research has spec.stopPolicy HoldAndDrain already")
 	s.does([]string{"resume", "clusterqueue/research"}, "Done: ClusterQueue research admits jobs again")
 	s.tells([]string{"jobs"}, runs)
+	s.lends()
 	s.tells([]string{"cancel", "job/small"}, "With --yes job/small is deleted, and 1 pod with 8 nvidia.com/gpu are stopped.")
 	s.does([]string{"cancel", "job/small"}, "Done: job/small is deleted")
 	s.refuses([]string{"cancel", "job/small"}, "namespace default has no job named small")
+}
+
+// lends sets the quota of a queue for some seconds, and waits until Muster has restored it.
+func (s *onSandbox) lends() {
+	s.Helper()
+	s.refuses([]string{"set-quota", "research/h100/nvidia.com/gpus=64"},
+		"ClusterQueue research has no nominalQuota of nvidia.com/gpus in flavor h100")
+	s.refuses(append([]string{"set-quota", "research/h100/nvidia.com/gpu=48"}, "--as", "system:serviceaccount:default:tenant"),
+		"kubectl create clusterrolebinding batch-admin-YOU")
+	shrink := []string{"set-quota", "research/h100/nvidia.com/gpu=48", "--until"}
+	s.tells(append(shrink, "1h"),
+		"With --yes ClusterQueue research has nominalQuota 48 of nvidia.com/gpu in flavor h100, and not 64, temporary until 20",
+		", then 64 again; 0 pending jobs start.\nNothing is changed yet.")
+	s.does(append(shrink, "15s"), "Done: ClusterQueue research has nominalQuota 48")
+	s.tells([]string{"queue"}, "ClusterQueue research has 48 nvidia.com/gpu of flavor h100, temporary until 20")
+	s.tells([]string{"explain", "cq/research"}, "flavor h100: 8 of 48 nvidia.com/gpu, temporary until 20")
+	s.tells([]string{"explain", "cq/research"}, "flavor h100: 8 of 64 nvidia.com/gpu")
 }
 
 // does runs an action with --yes.

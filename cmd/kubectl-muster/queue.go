@@ -20,6 +20,8 @@ import (
 type queueAnswer struct {
 	queueLines
 	checked, refused []view.QueueLine
+	// temporary says which quotas hold until a time.
+	temporary []string
 }
 
 // recordedAnswer is what a caller is told that may not read the queues.
@@ -93,6 +95,9 @@ func (a queueAnswer) print(p *printer) error {
 	if len(refused) > 0 {
 		fmt.Fprintln(p.out, sentenceOf(refused, "is in no queue: kubectl muster explain says why",
 			"are in no queue: kubectl muster explain says why"))
+	}
+	for _, line := range a.temporary {
+		fmt.Fprintln(p.out, line+".")
 	}
 	return nil
 }
@@ -168,7 +173,7 @@ func (o *options) queue(ctx context.Context, names []string) (answer, error) {
 		return nil, noQueue(p, names[0])
 	}
 	checked, refused := p.NotInLine(names...)
-	return queueAnswer{p.Lines(names...), checked, refused}.of(*o.config.Namespace), nil
+	return queueAnswer{p.Lines(names...), checked, refused, p.TemporaryQuotas(names...)}.of(*o.config.Namespace), nil
 }
 
 // noQueue is the error for the name of a ClusterQueue that does not exist.

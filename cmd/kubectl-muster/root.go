@@ -57,7 +57,7 @@ the node groups and their costs.
 It reads the cluster with your rights and decides locally, with the same code as Muster.
 So it works while Muster is down. If your rights do not suffice for a decision, it shows what
 Muster recorded on the object and names the missing rights. Nothing is changed but by the commands
-for it, which say first what would follow: add --yes to hold, requeue or stop, and --apply to migrate.
+for it, which say first what would follow: add --yes to hold, stop or set-quota, and --apply to migrate.
 If Muster runs with a configuration file, pass the same file to --config: settings such
 as fair sharing change the order.`,
 		Example: `  # Why does the job not start?
@@ -96,7 +96,7 @@ as fair sharing change the order.`,
 	root.AddCommand(newExplainCommand(o), newRunCommand(o), newJobsCommand(o), newQueueCommand(o), newCapacityCommand(o), newNodesCommand(o),
 		newRacksCommand(o), newClustersCommand(o), newCostCommand(o), newHistoryCommand(o), newSimulateCommand(o),
 		newMigrateCommand(o), newUninstallCommand(o))
-	root.AddCommand(append(newActionCommands(o), newStopCommand(o), newResumeCommand(o))...)
+	root.AddCommand(append(newActionCommands(o), newStopCommand(o), newResumeCommand(o), newSetQuotaCommand(o))...)
 	version.AddTo(root)
 	root.AddCommand(&cobra.Command{
 		Use: "options", Short: "List the flags of all commands, such as --namespace, --context and --config", Args: arguments.None,

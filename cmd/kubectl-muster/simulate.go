@@ -99,7 +99,7 @@ after failed attempts are over, and pods in a lost zone keep running.`,
 	flags.StringVarP(&q.file, "filename", "f", "", "file with the jobs; - reads standard input")
 	flags.StringVar(&q.later, "at", "", "when the jobs of the file arrive: a time such as 2026-11-20T18:00:00Z, or a duration from now such "+
 		"as 6h; empty means now")
-	flags.StringArrayVar(&q.quotas, "quota", nil, "nominalQuota to assume, as CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY; may be repeated")
+	flags.StringArrayVar(&q.quotas, "quota", nil, "nominalQuota to assume, as "+quotaForm+"; may be repeated")
 	flags.StringArrayVar(&q.groups, "add-group", nil,
 		"file with NodeGroups to add, or to replace existing ones of their names; may be repeated")
 	flags.StringArrayVar(&q.lostZones, "without-zone", nil, "zone to assume lost: without machines, and without new ones; may be repeated")
@@ -151,11 +151,17 @@ func (q *question) at(now time.Time) (at time.Time, err error) {
 	if q.file == "" {
 		return at, fmt.Errorf("--at=%q needs a file with jobs: add -f", q.later)
 	}
-	if d, err := time.ParseDuration(q.later); err == nil {
+	return timeFrom("--at", q.later, now)
+}
+
+// timeFrom reads the value of a flag: a time, or a duration from now.
+func timeFrom(flag, value string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(value); err == nil {
 		return now.Add(d), nil
 	}
-	if at, err = time.Parse(time.RFC3339, q.later); err != nil {
-		return at, fmt.Errorf("--at=%q is neither a time such as 2026-11-20T18:00:00Z nor a duration from now such as 6h", q.later)
+	at, err := time.Parse(time.RFC3339, value)
+	if err != nil {
+		return at, fmt.Errorf("%s=%q is neither a time such as 2026-11-20T18:00:00Z nor a duration from now such as 6h", flag, value)
 	}
 	return at, nil
 }
@@ -163,7 +169,7 @@ func (q *question) at(now time.Time) (at time.Time, err error) {
 // changes are those that need no file.
 func (q *question) changes() (out view.Changes, err error) {
 	for _, text := range q.quotas {
-		change, err := quotaFrom(text)
+		change, err := quotaFrom("--quota=", text)
 		if err != nil {
 			return out, err
 		}
@@ -173,11 +179,13 @@ func (q *question) changes() (out view.Changes, err error) {
 	return out, nil
 }
 
-// quotaFrom reads a value of --quota. Names of resources may have a slash.
-func quotaFrom(text string) (out view.QuotaChange, err error) {
+// quotaForm is how quotas are written.
+const quotaForm = "CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY"
+
+// quotaFrom reads a quota; a name before it, such as --quota=, begins the error. Names of resources may have a slash.
+func quotaFrom(name, text string) (out view.QuotaChange, err error) {
 	wrong := func(why string) error {
-		return fmt.Errorf("--quota=%q: %s; write it as CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY, for example research/h100/nvidia.com/gpu=64", text,
-			why)
+		return fmt.Errorf("%s%q: %s; write it as %s, for example research/h100/nvidia.com/gpu=64", name, text, why, quotaForm)
 	}
 	of, amount, ok := strings.Cut(text, "=")
 	if !ok {

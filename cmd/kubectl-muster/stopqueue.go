@@ -92,7 +92,7 @@ func setStopPolicy(ctx context.Context, kube client.Client, namespace, argument 
 	if p := current(); p != nil && *p == policy || p == nil && policy == kueue.None {
 		return action{}, fmt.Errorf("%s %s has spec.stopPolicy %s already", kind, name, policy)
 	}
-	out := action{changes: []change{{queue, map[string]any{"spec": map[string]any{"stopPolicy": policy}}}}}
+	out := action{changes: []change{{queue, merge(map[string]any{"spec": map[string]any{"stopPolicy": policy}})}}}
 	if policy == kueue.None {
 		out.follows = fmt.Sprintf("%s %s admits jobs again", kind, name)
 		return out, nil

@@ -184,7 +184,7 @@ func TestJobsBesideTheQueuesAreNamed(t *testing.T) {
 			names = []string{name}
 		}
 		checked, refused := p.NotInLine(names...)
-		a := queueAnswer{p.Lines(names...), checked, refused}
+		a := queueAnswer{p.Lines(names...), checked, refused, nil}
 		if got := told(t, a); got != want {
 			t.Errorf("of queue %q: %s, want %s", name, got, want)
 		}

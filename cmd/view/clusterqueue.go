@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -12,6 +13,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/queueing/quota"
 )
 
 // ExplainClusterQueue returns what a ClusterQueue has admitted, what waits in it and why, and its quota in use.
@@ -31,7 +33,7 @@ func (p *Picture) ExplainClusterQueue(name string) *Explanation {
 		out.Summary, out.Causes = "admits nothing", []string{c.Message}
 	}
 	out.Waiting = waitingBy(lines)
-	out.Usage = usageIn(cq, status.FlavorsReservation)
+	out.Usage = usageIn(cq, status.FlavorsReservation, p.Now)
 	return out
 }
 
@@ -62,8 +64,28 @@ func waitingBy(lines []QueueLine) (out []string) {
 	return out
 }
 
+// Temporarily says until when a quota holds, and what it is then.
+func Temporarily(t *quota.Temporary, now time.Time) string {
+	return fmt.Sprintf(", temporary until %s, then %s again", strings.TrimPrefix(in(now, t.Until), "at "), t.Former.String())
+}
+
+// TemporaryQuotas says which quotas of the named ClusterQueues, or of all, hold until a time.
+func (p *Picture) TemporaryQuotas(names ...string) (out []string) {
+	for _, cq := range p.ClusterQueues {
+		if len(names) > 0 && !slices.Contains(names, cq.Name) {
+			continue
+		}
+		for _, t := range quota.TemporaryOf(cq) {
+			out = append(out, fmt.Sprintf("ClusterQueue %s has %s %s of flavor %s%s", cq.Name, t.Set.String(), t.Resource, t.Flavor,
+				Temporarily(&t, p.Now)))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // usageIn returns how much of each quota is in use.
-func usageIn(cq *kueue.ClusterQueue, reserved []kueue.FlavorUsage) (out []string) {
+func usageIn(cq *kueue.ClusterQueue, reserved []kueue.FlavorUsage, now time.Time) (out []string) {
 	for _, group := range cq.Spec.ResourceGroups {
 		for _, f := range group.Flavors {
 			for _, r := range f.Resources {
@@ -78,6 +100,9 @@ func usageIn(cq *kueue.ClusterQueue, reserved []kueue.FlavorUsage) (out []string
 				line := fmt.Sprintf("flavor %s: %s of %s %s", f.Name, used.String(), r.NominalQuota.String(), r.Name)
 				if !borrowed.IsZero() {
 					line += fmt.Sprintf(", %s of it borrowed", borrowed.String())
+				}
+				if t := quota.TemporaryFor(cq, quota.FlavorResource{Flavor: f.Name, Resource: r.Name}); t != nil {
+					line += Temporarily(t, now)
 				}
 				out = append(out, line)
 			}

@@ -2,7 +2,6 @@ package forecast
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/quota"
 )
 
 // Copy returns an independent State of the same objects, to change objects in it, or to forecast while the original
@@ -37,19 +37,12 @@ func WithQuota(cq *kueue.ClusterQueue, flavor kueue.ResourceFlavorReference,
 	out := cq.DeepCopy()
 	// A State reads the spec again only if the generation has changed.
 	out.Generation++
-	for i := range out.Spec.ResourceGroups {
-		for j := range out.Spec.ResourceGroups[i].Flavors {
-			f := &out.Spec.ResourceGroups[i].Flavors[j]
-			for k := range f.Resources {
-				if f.Name == flavor && f.Resources[k].Name == name {
-					f.Resources[k].NominalQuota = nominal
-					return out, nil
-				}
-			}
-		}
+	is, err := quota.Nominal(out, quota.FlavorResource{Flavor: flavor, Resource: name})
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("ClusterQueue %s has no nominalQuota of %s in flavor %s: name a flavor and a resource of its resourceGroups",
-		cq.Name, name, flavor)
+	*is = nominal
+	return out, nil
 }
 
 // WithGroup returns the snapshot with a group added or replaced.

@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/queueing/quota"
 	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -134,6 +135,8 @@ type usage struct {
 	UsedText     string  `json:"usedText"`
 	NominalText  string  `json:"nominalText"`
 	BorrowedText string  `json:"borrowedText,omitempty"`
+	// TemporaryText says until when the quota holds; empty if that is for good.
+	TemporaryText string `json:"temporaryText,omitempty"`
 }
 
 func (s *Server) queue(_ context.Context, d *decision, _ *http.Request) (queueSummary, error) {
@@ -194,7 +197,7 @@ func (d *decision) cards() []queueCard {
 			status = cq.Status
 		}
 		card := queueCard{Name: cq.Name, Cohort: string(cq.Spec.CohortName), Pending: waiting[cq.Name], Admitted: status.AdmittedWorkloads,
-			Usage: usageOf(cq, status.FlavorsReservation)}
+			Usage: usageOf(cq, status.FlavorsReservation, d.picture.Now)}
 		if c := apimeta.FindStatusCondition(status.Conditions, kueue.ClusterQueueActive); c != nil && c.Status == metav1.ConditionFalse {
 			card.Stopped = c.Message
 		}
@@ -205,7 +208,7 @@ func (d *decision) cards() []queueCard {
 }
 
 // usageOf lists reserved against nominal quota, in the order of the spec.
-func usageOf(cq *kueue.ClusterQueue, reserved []kueue.FlavorUsage) []usage {
+func usageOf(cq *kueue.ClusterQueue, reserved []kueue.FlavorUsage, now time.Time) []usage {
 	type key struct {
 		flavor   kueue.ResourceFlavorReference
 		resource corev1.ResourceName
@@ -229,6 +232,9 @@ func usageOf(cq *kueue.ClusterQueue, reserved []kueue.FlavorUsage) []usage {
 					one.BorrowedText = u.Borrowed.String()
 				} else if over := difference(u.Total, r.NominalQuota); over.Sign() > 0 {
 					one.BorrowedText = over.String()
+				}
+				if t := quota.TemporaryFor(cq, quota.FlavorResource{Flavor: f.Name, Resource: r.Name}); t != nil {
+					one.TemporaryText = view.Temporarily(t, now)
 				}
 				out = append(out, one)
 			}

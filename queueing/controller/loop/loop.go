@@ -114,6 +114,7 @@ type Loop struct {
 	explaining map[types.UID][]next
 	report     *reporter
 	leaving    map[types.UID]*leaver
+	lenders    map[types.UID]*lender
 	capacity   *advisor
 	nodes      nodeWatch
 	forecast   forecaster
@@ -139,6 +140,7 @@ func New(c client.Client, live client.Reader, config Config) *Loop {
 		explaining: map[types.UID][]next{},
 		report:     newReporter(),
 		leaving:    map[types.UID]*leaver{},
+		lenders:    map[types.UID]*lender{},
 		metrics:    config.Metrics,
 		published:  map[types.UID]time.Time{},
 		nodes:      nodeWatch{source: config.Nodes},
@@ -277,7 +279,8 @@ func (l *Loop) step(now time.Time) time.Time {
 	if l.creating == 0 {
 		clear(l.deleted)
 	}
-	return when.Earliest(nodes, l.state.WakeAt(), l.retries.next(), l.explain(now), l.publish(now), l.release(now), l.foresee(now))
+	return when.Earliest(nodes, l.state.WakeAt(), l.retries.next(), l.explain(now), l.publish(now), l.release(now), l.expire(now),
+		l.foresee(now))
 }
 
 // cycle lets the State decide, and counts the cycle if it judged a Workload.
@@ -340,6 +343,9 @@ func (l *Loop) set(object client.Object) {
 	l.show(before, object)
 	l.state.Set(object)
 	l.finalize(object)
+	if cq, ok := object.(*kueue.ClusterQueue); ok {
+		l.lend(cq)
+	}
 	if l.capacity != nil {
 		l.capacity.follow(object)
 	}
@@ -368,6 +374,7 @@ func (l *Loop) remove(object client.Object) {
 	l.known.remove(object)
 	l.state.Delete(object)
 	delete(l.leaving, uid)
+	delete(l.lenders, uid)
 	delete(l.published, uid)
 	switch object.(type) {
 	case *kueue.Workload:

@@ -205,7 +205,7 @@ const (
 )
 
 // Event leaves an Event to the recorder, which never waits.
-func (w *Writer) Event(object *kueue.Workload, kind, reason, message string) {
+func (w *Writer) Event(object client.Object, kind, reason, message string) {
 	if kind == corev1.EventTypeNormal && !w.eventRate.AllowN(w.Now(), 1) {
 		return
 	}

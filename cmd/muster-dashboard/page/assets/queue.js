@@ -153,7 +153,7 @@ export function mount(root, app) {
     const borrowed = u.used - own;
     return el('span', { class: 'usage' },
       el('span', { class: 'usage-name' }, u.flavor, ' ', el('span', { class: 'muted' }, u.resource)),
-      el('span', { class: 'usage-amount' }, el('b', {}, u.usedText), ` of ${u.nominalText}`, borrowed > 0 ? el('span', { class: 'muted' }, `, ${u.borrowedText} borrowed`) : null),
+      el('span', { class: 'usage-amount' }, el('b', {}, u.usedText), ` of ${u.nominalText}`, borrowed > 0 ? el('span', { class: 'muted' }, `, ${u.borrowedText} borrowed`) : null, u.temporaryText ? el('span', { class: 'muted' }, u.temporaryText) : null),
       el('span', { class: 'track', 'aria-hidden': 'true' },
         el('i', { class: 'used', style: { width: `${(own / whole) * 100}%` } }),
         el('i', { class: 'borrowed', style: { width: `${(borrowed / whole) * 100}%` } })));
