@@ -36,6 +36,8 @@ const (
 	// costs a bounded share of the time.
 	freshFor  = 100 * time.Millisecond
 	mostShare = 20
+	// freshForMost bounds that: a build may also take long because the whole machine stood still.
+	freshForMost = 20 * time.Second
 	// Room is how many pictures a Gallery holds at once. A picture of 5,000 nodes takes 57 MB, as much as the stored objects of the
 	// worker. With more workers, each has a picture only while it is used.
 	Room = 8
@@ -201,7 +203,7 @@ func (p *Picture) refresh(ctx context.Context) {
 func (p *Picture) isFresh(now time.Time) bool { return !p.made.IsZero() && p.isFreshSince(p.made, now) }
 
 func (p *Picture) isFreshSince(at, now time.Time) bool {
-	return now.Sub(at) <= max(freshFor, mostShare*p.took)
+	return now.Sub(at) <= min(max(freshFor, mostShare*p.took), freshForMost)
 }
 
 // tidy drops a picture that the gallery has no room for.

@@ -118,3 +118,15 @@ func TestJobsThatAreAlikeHaveOneProspect(t *testing.T) {
 	now.Step(2 * freshFor)
 	want("later", job("i", 1), false, 7, 7)
 }
+
+// TestFreshness: what takes long to build is used for longer, but not for minutes because the machine stood still meanwhile.
+func TestFreshness(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		time.Millisecond: freshFor, 100 * time.Millisecond: mostShare * 100 * time.Millisecond, time.Minute: freshForMost,
+	} {
+		p := &Picture{made: time.Unix(0, 0), took: took}
+		if !p.isFresh(p.made.Add(want)) || p.isFresh(p.made.Add(want+1)) {
+			t.Errorf("what took %s to build is not fresh for %s", took, want)
+		}
+	}
+}
