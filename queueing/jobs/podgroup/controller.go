@@ -28,7 +28,7 @@ import (
 	"github.com/muster-dev/muster/queueing/fairqueue"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/bindings"
-	"github.com/muster-dev/muster/queueing/jobs/newcomers"
+	"github.com/muster-dev/muster/queueing/jobs/crdwatch"
 	"github.com/muster-dev/muster/queueing/jobs/owners"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -73,7 +73,7 @@ func Add(mgr ctrl.Manager, settings config.Config, m *metrics.Metrics, kinds ...
 	if err != nil {
 		return fmt.Errorf("adding the controller of gated pods: %w", err)
 	}
-	return mgr.Add(&newcomers.Runnable{Manager: mgr, Report: m.KindServed, Waiting: []newcomers.Newcomer{{
+	return mgr.Add(&crdwatch.Runnable{Manager: mgr, Report: m.KindServed, Waiting: []crdwatch.Integration{{
 		Kinds: []schema.GroupVersionKind{leaderWorkerSetKind},
 		Begin: func() error {
 			return c.Watch(source.TypedKind(mgr.GetCache(), newLeaderWorkerSet(), handler.TypedEnqueueRequestsFromMapFunc(gangsOfLeaderWorkerSet)))
