@@ -27,12 +27,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/fairqueue"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
-	"github.com/muster-dev/muster/provisioning/fairqueue"
 	"github.com/muster-dev/muster/queueing/jobs/bindings"
-	"github.com/muster-dev/muster/queueing/jobs/kin"
-	"github.com/muster-dev/muster/queueing/jobs/newcomers"
+	"github.com/muster-dev/muster/queueing/jobs/crdwatch"
+	"github.com/muster-dev/muster/queueing/jobs/owned"
 	"github.com/muster-dev/muster/queueing/jobs/owners"
 )
 
@@ -55,17 +55,17 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 		return fmt.Errorf("adding the binder of policy %s: %w", bindings.Unqueued, err)
 	}
 	indexer := mgr.GetFieldIndexer()
-	if err := indexer.IndexField(context.Background(), &kueue.Workload{}, kin.Index, kin.IndexBy); err != nil {
+	if err := indexer.IndexField(context.Background(), &kueue.Workload{}, owned.Index, owned.IndexBy); err != nil {
 		return fmt.Errorf("indexing Workloads by their controller: %w", err)
 	}
 	if err := indexer.IndexField(context.Background(), &corev1.Pod{}, podIndex, jobUIDOf); err != nil {
 		return fmt.Errorf("indexing pods by their job: %w", err)
 	}
-	later, gangs := &newcomers.Runnable{Manager: mgr, Report: m.KindServed}, &atomic.Bool{}
+	later, gangs := &crdwatch.Runnable{Manager: mgr, Report: m.KindServed}, &atomic.Bool{}
 	if !webhook {
 		later.Waiting = append(later.Waiting, begin(gangs))
 	}
-	family := &kin.Kin{}
+	ownedKinds := &owned.Kinds{}
 	for _, kind := range kinds {
 		r := &reconciler{
 			kind:         kind,
@@ -80,14 +80,14 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 			owners:       byGroupKind(kinds),
 			labelsToCopy: c.LabelKeysToCopy,
 			gangs:        gangs,
-			kin:          family,
+			owned:        ownedKinds,
 		}
 		if !mgr.GetScheme().Recognizes(kind.GroupVersionKind()) {
 			needed := []schema.GroupVersionKind{kind.GroupVersionKind()}
 			if resolver, ok := kind.(Resolver); ok && !resolver.Source().Empty() {
 				needed = append(needed, resolver.Source())
 			}
-			later.Waiting = append(later.Waiting, newcomers.Newcomer{Kinds: needed, Begin: func() error { return r.add(mgr) }})
+			later.Waiting = append(later.Waiting, crdwatch.Integration{Kinds: needed, Begin: func() error { return r.add(mgr) }})
 			continue
 		}
 		if err := r.add(mgr); err != nil {
@@ -106,7 +106,7 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, prebuiltIndex, watches{r}.prebuiltOf); err != nil {
 		return fmt.Errorf("indexing jobs by the Workload that they name: %w", err)
 	}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, kin.Index, kin.IndexBy); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, owned.Index, owned.IndexBy); err != nil {
 		return fmt.Errorf("indexing jobs by their controller: %w", err)
 	}
 	w := watches{r}
@@ -120,7 +120,7 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	return r.kin.Add(mgr.GetCache(), w.jobs(), c)
+	return r.owned.Add(mgr.GetCache(), w.jobs(), c)
 }
 
 func (r watches) prebuiltOf(o client.Object) []string {
@@ -143,7 +143,9 @@ type watch struct {
 }
 
 // jobs finds those of its kind.
-func (r watches) jobs() kin.Kind { return kin.Kind{Client: r.client, Empty: r.newJob, List: r.newList} }
+func (r watches) jobs() owned.Kind {
+	return owned.Kind{Client: r.client, Empty: r.newJob, List: r.newList}
+}
 
 // all are those of a controller, beside that of its jobs.
 func (r watches) all() []watch {
@@ -204,8 +206,8 @@ func (r watches) concernsQueues() predicate.Predicate {
 // jobOfPod is the job of a pod that a start has labelled, by its Workload.
 func (r watches) jobOfPod(ctx context.Context, pod client.Object) (out []reconcile.Request) {
 	var list kueue.WorkloadList
-	owned := client.MatchingFields{kin.Index: pod.GetLabels()[JobUIDLabel]}
-	if err := r.client.List(ctx, &list, client.InNamespace(pod.GetNamespace()), owned, client.UnsafeDisableDeepCopy); err != nil {
+	controlled := client.MatchingFields{owned.Index: pod.GetLabels()[JobUIDLabel]}
+	if err := r.client.List(ctx, &list, client.InNamespace(pod.GetNamespace()), controlled, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing Workloads failed")
 	}
 	for i := range list.Items {
@@ -225,7 +227,7 @@ func (r watches) jobsOfPrebuilt(ctx context.Context, w client.Object) []reconcil
 	if !r.someNamePrebuilt.Load() || metav1.GetControllerOf(w) != nil {
 		return nil
 	}
-	return r.jobs().Find(ctx, kin.All,
+	return r.jobs().Find(ctx, owned.All,
 		client.InNamespace(w.GetNamespace()), client.MatchingFields{prebuiltIndex: w.GetName()})
 }
 
@@ -249,7 +251,7 @@ func (r watches) jobsOfPriority(ctx context.Context, class client.Object) []reco
 
 // jobsBeside are the queued jobs in the namespace of an object.
 func (r watches) jobsBeside(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.queuedJobs(ctx, kin.All, client.InNamespace(o.GetNamespace()))
+	return r.queuedJobs(ctx, owned.All, client.InNamespace(o.GetNamespace()))
 }
 
 // jobsOfRuntime are the queued jobs whose pods run by a RuntimeClass.
@@ -264,7 +266,7 @@ func (r watches) jobsOfRuntime(ctx context.Context, class client.Object) []recon
 
 // jobsIn are all jobs in a namespace, whose labels say whether they queue though they name no queue.
 func (r watches) jobsIn(ctx context.Context, namespace client.Object) []reconcile.Request {
-	return r.jobs().Find(ctx, kin.All, client.InNamespace(namespace.GetName()))
+	return r.jobs().Find(ctx, owned.All, client.InNamespace(namespace.GetName()))
 }
 
 // relabelled accepts changes of labels, and new objects, since a job may be observed before its namespace.

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/muster-dev/muster/queueing/controller/metrics"
-	"github.com/muster-dev/muster/queueing/jobs/kin"
+	"github.com/muster-dev/muster/queueing/jobs/owned"
 	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/workload/podcounts"
 )
@@ -28,7 +28,7 @@ type Reconciler = reconciler
 
 func NewReconciler(kind Kind, c client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time) *Reconciler {
 	r := &reconciler{kind: kind, client: c, live: live, recorder: recorder, now: now, metrics: metrics.New(metrics.Config{}),
-		gangs: &atomic.Bool{}, kin: &kin.Kin{}}
+		gangs: &atomic.Bool{}, owned: &owned.Kinds{}}
 	// The fake client has no cached index, so it is read each time.
 	r.someNamePrebuilt.Store(true)
 	return r
@@ -51,12 +51,12 @@ const (
 	Lag             = lag
 	Settling        = settling
 	PrebuiltIndex   = prebuiltIndex
-	ControllerIndex = kin.Index
+	ControllerIndex = owned.Index
 	PodIndex        = podIndex
 )
 
 var (
-	ControllerOf  = kin.IndexBy
+	ControllerOf  = owned.IndexBy
 	JobUIDOf      = jobUIDOf
 	ByGroupKind   = byGroupKind
 	SlicesOf      = slicesOf

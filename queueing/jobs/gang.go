@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/jobs/crdwatch"
 	"github.com/muster-dev/muster/queueing/jobs/gangs"
-	"github.com/muster-dev/muster/queueing/jobs/newcomers"
 	"github.com/muster-dev/muster/queueing/jobs/templates"
 )
 
@@ -26,8 +26,8 @@ import (
 const PodGroupLabel = "muster.dev/pod-group"
 
 // begin makes gangs from the moment that the cluster serves PodGroups.
-func begin(served *atomic.Bool) newcomers.Newcomer {
-	return newcomers.Newcomer{Kinds: []schema.GroupVersionKind{gangs.Kind}, Begin: func() error { served.Store(true); return nil }}
+func begin(served *atomic.Bool) crdwatch.Integration {
+	return crdwatch.Integration{Kinds: []schema.GroupVersionKind{gangs.Kind}, Begin: func() error { served.Store(true); return nil }}
 }
 
 // gang creates a PodGroup for the pods that an admitted job creates at its start, if the cluster serves PodGroups: kube-scheduler binds

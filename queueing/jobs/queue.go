@@ -10,7 +10,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/controller/writes"
-	"github.com/muster-dev/muster/queueing/jobs/kin"
+	"github.com/muster-dev/muster/queueing/jobs/owned"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -115,8 +115,8 @@ func (r *reconciler) reportRefusal(job client.Object, why string) {
 // keep before. It reports whether it wrote.
 func (r *reconciler) leave(ctx context.Context, job client.Object, keep *kueue.Workload) (bool, error) {
 	var list kueue.WorkloadList
-	owned := client.MatchingFields{kin.Index: string(job.GetUID())}
-	err := r.client.List(ctx, &list, client.InNamespace(job.GetNamespace()), owned, client.UnsafeDisableDeepCopy)
+	controlled := client.MatchingFields{owned.Index: string(job.GetUID())}
+	err := r.client.List(ctx, &list, client.InNamespace(job.GetNamespace()), controlled, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return false, fmt.Errorf("listing the Workloads of %s: %w", r.name(job), err)
 	}

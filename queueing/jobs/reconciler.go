@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/controller/writes"
-	"github.com/muster-dev/muster/queueing/jobs/kin"
+	"github.com/muster-dev/muster/queueing/jobs/owned"
 )
 
 const (
@@ -52,7 +52,7 @@ type reconciler struct {
 	// labelsToCopy are the keys of the labels that a job's Workload has, too.
 	labelsToCopy []string
 	// kin are the kinds that the cluster serves.
-	kin *kin.Kin
+	owned *owned.Kinds
 	// gangs: the cluster serves PodGroups.
 	gangs *atomic.Bool
 	// someNamePrebuilt: the index of jobs by their prebuilt Workload has had some.

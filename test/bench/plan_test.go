@@ -71,7 +71,7 @@ func BenchmarkNodeChange(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory measures what a node and a booking take in the picture that plans
+// BenchmarkMemory measures what a node and a booking take in the snapshot that plans
 // are made from.
 func BenchmarkMemory(b *testing.B) {
 	const nodes = 10_000

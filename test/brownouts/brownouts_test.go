@@ -57,13 +57,13 @@ var clouds []byte
 
 const (
 	dayLength = 24 * time.Hour
-	// startsWithin is how soon every gang has started after the last window, or after its request if that is later.
+	// startsWithin is how soon every gang has started after the last fault, or after its request if that is later.
 	startsWithin = time.Hour
 	// mostVain is the share of the bill that machines may have which never serve: one in so many USD.
 	mostVain = 20
 	// step of the cluster and its users.
 	step = 10 * time.Second
-	// afterwards is how long after a window machines may be left that a gang does not need.
+	// afterwards is how long after a fault machines may be left that a gang does not need.
 	afterwards = 15 * time.Minute
 	// clockError is by how much clocks may be off.
 	clockError = 3 * time.Minute
@@ -259,9 +259,9 @@ func play(t *testing.T, seed uint64) {
 			}
 			d.gangs = append(d.gangs, g)
 		}
-		weather := windows(random, d.gangs)
-		d.run(ctx, weather)
-		d.judge(weather)
+		outages := outagesOf(random, d.gangs)
+		d.run(ctx, outages)
+		d.judge(outages)
 		if t.Failed() || *one >= 0 {
 			t.Log("The day:\n" + strings.Join(d.notes, "\n"))
 		}
@@ -333,22 +333,22 @@ func (d *day) muster(ctx context.Context, running *sync.WaitGroup, amazon, googl
 }
 
 // run plays the day, and what follows until all is over.
-func (d *day) run(ctx context.Context, weather []window) {
+func (d *day) run(ctx context.Context, outages []outage) {
 	ends := map[int]func(){}
-	pulse := time.NewTicker(step)
-	defer pulse.Stop()
+	ticker := time.NewTicker(step)
+	defer ticker.Stop()
 	for now := time.Duration(0); now < dayLength+2*startsWithin; now = time.Since(d.began) {
-		for i, w := range weather {
+		for i, o := range outages {
 			switch {
-			case now >= w.from && now < w.until && ends[i] == nil:
-				d.standStill(d.began.Add(w.until))
-				d.note("begins: %s", w)
-				ends[i] = w.begin(d)
-			case now >= w.until && ends[i] != nil:
+			case now >= o.from && now < o.until && ends[i] == nil:
+				d.standStill(d.began.Add(o.until))
+				d.note("begins: %s", o)
+				ends[i] = o.begin(d)
+			case now >= o.until && ends[i] != nil:
 				ends[i]()
 				ends[i] = func() {}
-				if now < w.until+step {
-					d.note("ends: %s", w)
+				if now < o.until+step {
+					d.note("ends: %s", o)
 				}
 			}
 		}
@@ -359,10 +359,10 @@ func (d *day) run(ctx context.Context, weather []window) {
 			d.follow(ctx, g, now)
 		}
 		d.groups(ctx)
-		if now > lastOf(weather)+startsWithin && !slices.ContainsFunc(d.gangs, func(g *gang) bool { return !g.ended }) && d.alive() == 0 {
+		if now > lastOf(outages)+startsWithin && !slices.ContainsFunc(d.gangs, func(g *gang) bool { return !g.ended }) && d.alive() == 0 {
 			return
 		}
-		<-pulse.C
+		<-ticker.C
 	}
 }
 
@@ -507,7 +507,7 @@ func (d *day) end(ctx context.Context, g *gang) {
 	d.note("%s ends", g.name)
 }
 
-// expectations are the bounds of the promises on such a day. Lists of the clouds lag and their calls take a while; while a window lasts no
+// expectations are the bounds of the promises on such a day. Lists of the clouds lag and their calls take a while; while a fault lasts no
 // bound counts, see run.
 func expectations() promises.Config {
 	c := promises.DefaultConfig()
@@ -518,7 +518,7 @@ func expectations() promises.Config {
 }
 
 // judge the day once it is over.
-func (d *day) judge(weather []window) {
+func (d *day) judge(outages []outage) {
 	d.checker.Finish(time.Now())
 	for _, v := range d.checker.Violations() {
 		d.Errorf("%s", v)
@@ -530,7 +530,7 @@ func (d *day) judge(weather []window) {
 		}
 	}
 	for _, g := range d.gangs {
-		late := g.started.Sub(d.began) - max(g.at, lastOf(weather)) - startsWithin
+		late := g.started.Sub(d.began) - max(g.at, lastOf(outages)) - startsWithin
 		switch {
 		case g.started.IsZero():
 			d.Errorf("%s of %d has not started: %+v", g.name, g.count, g.request.Status.Conditions)

@@ -91,15 +91,15 @@ func TestInAStormEveryPromiseIsKept(t *testing.T) {
 	size, objects := s.size(), s.objects()
 
 	ctx, cancel := context.WithCancel(t.Context())
-	var weather sync.WaitGroup
+	var injection sync.WaitGroup
 	t.Cleanup(func() {
 		cancel()
-		weather.Wait()
+		injection.Wait()
 	})
 	over := make(chan error, 1)
 	bounded := s.Watcher.Stats().Bounded
 	spells := (*stormLength + spell - 1) / spell
-	weather.Go(func() { over <- s.rage(ctx, gate) })
+	injection.Go(func() { over <- s.rage(ctx, gate) })
 	s.await("the storm is over", *stormLength+spells*lull+aftermath, func() bool {
 		select {
 		case err := <-over:

@@ -21,7 +21,7 @@ import (
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/queueing/jobs/pins"
+	"github.com/muster-dev/muster/queueing/jobs/ranks"
 	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/test/testbed"
 )
@@ -95,7 +95,7 @@ func (s *site) bornInPlace(j *batchv1.Job) {
 				writers = append(writers, f.Manager)
 			}
 		}
-		if fmt.Sprint(writers) != "[kube-controller-manager]" || pod.Annotations[pins.PlanAnnotation] != "" ||
+		if fmt.Sprint(writers) != "[kube-controller-manager]" || pod.Annotations[ranks.PlanAnnotation] != "" ||
 			pod.Spec.NodeSelector[corev1.LabelHostname] == "" {
 			s.Errorf("pod %s was written by %v, selects %v and has the annotations %v", pod.Name, writers, pod.Spec.NodeSelector, pod.Annotations)
 		}

@@ -263,7 +263,7 @@ func TestTheBestClusterForAJobIsNominatedFirst(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, 8, 8)
 			c.change(s)
-			// A picture is used for as long as twenty would take to build, and other tests use it, too: a job of another site takes
+			// A snapshot is used for as long as twenty would take to build, and other tests use it, too: a job of another site takes
 			// longer.
 			t.Run("before", func(t *testing.T) {
 				other := newSite(t, 1, 1)

@@ -269,7 +269,7 @@ func (s *simulator) rest() {
 	}
 	before := s.digest()
 	s.note("muster is at rest and restarts")
-	s.bury(0)
+	s.awaitEnd(0)
 	s.run(time.Now().Add(restTime))
 	if diff := cmp.Diff(before, s.digest()); diff != "" {
 		s.unrest = "muster was at rest, but changes this after a restart (-before +after):\n" + diff

@@ -146,11 +146,11 @@ func (s *simulator) crash() {
 			s.note("  is lost: %s", c.key)
 		}
 	}
-	s.bury(time.Duration(s.random.Int64N(int64([]time.Duration{downTime, downTime / 20}[s.random.IntN(2)]))))
+	s.awaitEnd(time.Duration(s.random.Int64N(int64([]time.Duration{downTime, downTime / 20}[s.random.IntN(2)]))))
 }
 
-// bury waits until nothing is left of the process, and has it start again later.
-func (s *simulator) bury(down time.Duration) {
+// awaitEnd waits until the process has ended, and starts it again after down.
+func (s *simulator) awaitEnd(down time.Duration) {
 	p := s.muster
 	s.muster = nil
 	p.die()
@@ -215,6 +215,6 @@ func (s *simulator) crashesAt(c *call, side side) bool {
 	p.hit = c.key
 	s.note("muster crashes %s this call", side)
 	s.muster.calls = append(s.muster.calls, c) // so that its caller ends, too
-	s.bury(p.down)
+	s.awaitEnd(p.down)
 	return true
 }

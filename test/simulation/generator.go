@@ -60,8 +60,8 @@ func (a *generator) within(limit time.Duration) time.Duration {
 	return time.Duration(a.random.Int64N(int64(limit/time.Millisecond))) * time.Millisecond
 }
 
-// randomWeather draws what goes wrong with calls, caches and the process.
-func randomWeather(r *rand.Rand) faults {
+// randomFaults draws what goes wrong with calls, caches and the process.
+func randomFaults(r *rand.Rand) faults {
 	w := faults{
 		staleness: []time.Duration{50 * time.Millisecond, time.Second, time.Second, 10 * time.Second}[r.IntN(4)],
 		calls:     []int{0, 20, 100}[r.IntN(3)],
@@ -106,7 +106,7 @@ func (a *generator) generate() {
 		a.unbookedPod(i)
 	}
 	for i := range a.random.IntN(6) {
-		a.meddle(i)
+		a.interfere(i)
 	}
 	for _, g := range all[*v1alpha1.NodeGroup](a.store) {
 		if a.oneIn(4) {
@@ -314,8 +314,8 @@ func (a *generator) unbookedPod(i int) {
 	a.plan(at.Add(2*time.Minute), "a stranger goes", func() { change(a.store, p, markDeleted) })
 }
 
-// meddle is what people do to nodes and groups.
-func (a *generator) meddle(i int) {
+// interfere plans what people do to nodes and groups.
+func (a *generator) interfere(i int) {
 	at := a.start.Add(a.within(scenarioTime))
 	some := a.random.IntN(12)
 	onNode := func(what string, change func(*corev1.Node)) func() {

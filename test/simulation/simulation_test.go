@@ -49,7 +49,7 @@ func simulate(t *testing.T, seed uint64) result { return simulateScenario(t, see
 func simulateScenario(t *testing.T, seed uint64, jumps int, inRacks bool) (r result) {
 	synctest.Test(t, func(*testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		s := newSimulator(seed, randomWeather(random))
+		s := newSimulator(seed, randomFaults(random))
 		s.jumps = jumps
 		(&generator{world: s.world, random: random, start: time.Now(), inRacks: inRacks}).generate()
 		s.run(time.Now().Add(scenarioTime))
@@ -65,7 +65,7 @@ func simulateScenario(t *testing.T, seed uint64, jumps int, inRacks bool) (r res
 func (s *simulator) end() result {
 	r := result{trace: s.trace, features: s.features, points: s.points, digest: s.digest(), scatter: s.scatter}
 	if s.muster != nil {
-		s.bury(0)
+		s.awaitEnd(0)
 	}
 	s.checker.Finish(time.Now())
 	if s.checker.Stats().Judged[promises.ProvisionsInDomain] > 0 {

@@ -126,7 +126,7 @@ var scenarios = []scenario{
 	},
 }
 
-// play runs a tale in order, with a crash at the given point, if any.
+// play runs a scenario in order, with a crash at the given point, if any.
 func (scenario scenario) play(t *testing.T, at *crashPoint) (r result) {
 	synctest.Test(t, func(*testing.T) {
 		s := newSimulator(0, scenario.faults)
@@ -153,20 +153,20 @@ func (scenario scenario) check(t *testing.T, r result) {
 	}
 	for _, f := range scenario.shows {
 		if !r.features[f] {
-			t.Errorf("the tale does not show what it is about: %s", f)
+			t.Errorf("the scenario does not show what it is about: %s", f)
 		}
 	}
 	for _, f := range scenario.avoids {
 		if r.features[f] {
-			t.Errorf("the tale has what it must not have: %s\nThe trace:\n%s", f, strings.Join(r.trace, "\n"))
+			t.Errorf("the scenario has what it must not have: %s\nThe trace:\n%s", f, strings.Join(r.trace, "\n"))
 		}
 	}
 }
 
-// mostPoints bounds the calls of a tale.
+// mostPoints bounds the calls of a scenario.
 const mostPoints = 150
 
-// TestCrashSweep crashes muster before and after every single write to the API server and call to the cloud of every tale. Each of these
+// TestCrashSweep crashes muster before and after every single write to the API server and call to the cloud of every scenario. Each of these
 // runs must keep the promises and end like the run without a crash.
 func TestCrashSweep(t *testing.T) {
 	for _, scenario := range scenarios {
@@ -174,7 +174,7 @@ func TestCrashSweep(t *testing.T) {
 			whole := scenario.play(t, nil)
 			scenario.check(t, whole)
 			if len(whole.points) > mostPoints {
-				t.Fatalf("%d calls in a tale that is to be short, the last %s", len(whole.points), whole.points[len(whole.points)-1])
+				t.Fatalf("%d calls in a scenario that is to be short, the last %s", len(whole.points), whole.points[len(whole.points)-1])
 			}
 			crashes := 0
 			for i, key := range whole.points {

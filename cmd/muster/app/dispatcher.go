@@ -22,10 +22,10 @@ import (
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	dispatchcontroller "github.com/muster-dev/muster/queueing/dispatch/controller"
-	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
+	"github.com/muster-dev/muster/queueing/dispatch/controller/snapshots"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/crdwatch"
 	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
-	"github.com/muster-dev/muster/queueing/jobs/newcomers"
 	"github.com/muster-dev/muster/queueing/jobs/podgroup"
 )
 
@@ -135,13 +135,13 @@ func delegable() (out []dispatchcontroller.Kind) {
 }
 
 // foresight decides for a worker as Muster would there, with its defaults.
-func foresight() pictures.Foresight {
+func foresight() snapshots.Foresight {
 	settings := view.DefaultSettings()
 	var lists []client.ObjectList
 	for _, kind := range settings.Kinds() {
 		lists = append(lists, kind.NewList())
 	}
-	see := func(ctx context.Context, c clock.PassiveClock, kube client.Reader) (pictures.Foresee, error) {
+	see := func(ctx context.Context, c clock.PassiveClock, kube client.Reader) (snapshots.Foresee, error) {
 		p, err := view.Look(ctx, c, settings, kube, "", view.QueueKinds)
 		if err != nil {
 			return nil, err
@@ -151,7 +151,7 @@ func foresight() pictures.Foresight {
 		}
 		return p.Prospects(), nil
 	}
-	return pictures.Foresight{Lists: lists, Trim: trim, See: see}
+	return snapshots.Foresight{Lists: lists, Trim: trim, See: see}
 }
 
 // leasesIn returns the Leases of Muster and Kueue in a worker: in the manager's namespace, or in those of their own manifests.
@@ -181,8 +181,8 @@ func serveDispatcher(ctx context.Context, o Options, d dispatchcontroller.Config
 	metrics.Registry.MustRegister(dispatchcontroller.Collectors()...)
 	d.Foresight, d.Leases = foresight(), leasesIn(d.Namespace)
 	d.Served = func(kind schema.GroupVersionKind, begin func() error) error {
-		return mgr.Add(&newcomers.Runnable{Manager: mgr, Report: func(schema.GroupKind, bool) {}, // metrics of kinds are Muster's
-			Waiting: []newcomers.Newcomer{{Kinds: []schema.GroupVersionKind{kind}, Begin: begin}}})
+		return mgr.Add(&crdwatch.Runnable{Manager: mgr, Report: func(schema.GroupKind, bool) {}, // metrics of kinds are Muster's
+			Waiting: []crdwatch.Integration{{Kinds: []schema.GroupVersionKind{kind}, Begin: begin}}})
 	}
 	if err := dispatchcontroller.Add(mgr, d, delegable()); err != nil {
 		return err

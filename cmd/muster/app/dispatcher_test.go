@@ -27,7 +27,7 @@ func TestDispatcherMayHandleAllKinds(t *testing.T) {
 		}
 		return out
 	}
-	t.Run("picture", func(t *testing.T) {
+	t.Run("snapshot", func(t *testing.T) {
 		objects, err := deploy.Decode([]byte(deploy.DispatcherWorker))
 		if err != nil {
 			t.Fatal(err)

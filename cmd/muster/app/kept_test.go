@@ -21,7 +21,7 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing/dispatch"
-	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
+	"github.com/muster-dev/muster/queueing/dispatch/controller/snapshots"
 )
 
 // waiting is a Workload as Muster keeps it for a Job that waits: its template has what users write in theirs.
@@ -60,10 +60,10 @@ func queue(namespace, gpus string) (*kueue.ResourceFlavor, *kueue.ClusterQueue, 
 	return flavor, cq, lq
 }
 
-// whole returns the objects in the form of pictures.
+// whole returns the objects in the form of snapshots.
 func whole(kept []client.Object) (out []client.Object) {
 	for _, o := range kept {
-		if p, ok := o.(*pictures.KeptPod); ok {
+		if p, ok := o.(*snapshots.KeptPod); ok {
 			o = p.Whole()
 		}
 		out = append(out, o)
@@ -71,10 +71,10 @@ func whole(kept []client.Object) (out []client.Object) {
 	return out
 }
 
-// TestAPictureIsTheSameOfWhatIsKept as of the objects themselves: for jobs that fit beside pods, between them, and nowhere.
-func TestAPictureIsTheSameOfWhatIsKept(t *testing.T) {
+// TestASnapshotIsTheSameOfWhatIsKept as of the objects themselves: for jobs that fit beside pods, between them, and nowhere.
+func TestASnapshotIsTheSameOfWhatIsKept(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
-	keep := pictures.Kept(clock, trim)
+	keep := snapshots.Kept(clock, trim)
 	var objects, kept []client.Object
 	add := func(o client.Object) {
 		objects = append(objects, o)
@@ -112,7 +112,7 @@ func TestAPictureIsTheSameOfWhatIsKept(t *testing.T) {
 	for _, o := range []client.Object{flavor, check, cq, lq, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}} {
 		add(o)
 	}
-	picture := view.New(clock, view.DefaultSettings(), &view.Reading{Objects: objects}).Prospects()
+	snapshot := view.New(clock, view.DefaultSettings(), &view.Reading{Objects: objects}).Prospects()
 	ofKept := view.New(clock, view.DefaultSettings(), &view.Reading{Objects: whole(kept)}).Prospects()
 	seen := map[dispatch.Outlook]int{}
 	for gpus := 1; gpus <= 8; gpus++ {
@@ -135,7 +135,7 @@ func TestAPictureIsTheSameOfWhatIsKept(t *testing.T) {
 				}}}}
 				change(&spec)
 				w.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: count, Template: corev1.PodTemplateSpec{Spec: spec}}}
-				want, got := picture(nil, w), ofKept(nil, w)
+				want, got := snapshot(nil, w), ofKept(nil, w)
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("%d pods of %d, %s: (-of all +of what is kept)\n%s", count, gpus, name, diff)
 				}
@@ -149,21 +149,21 @@ func TestAPictureIsTheSameOfWhatIsKept(t *testing.T) {
 }
 
 var (
-	workersKept  = flag.Int("workers", 1, "how many workers BenchmarkWorker keeps")
-	picturesKept = flag.Int("pictures", 1, "of how many of them BenchmarkWorker has a picture")
+	workersKept   = flag.Int("workers", 1, "how many workers BenchmarkWorker keeps")
+	snapshotsKept = flag.Int("snapshots", 1, "of how many of them BenchmarkWorker has a snapshot")
 )
 
 // BenchmarkWorker is the memory that a manager takes for one worker: what it keeps of 5,000 nodes with 20,000 pods, half of which are of
-// DaemonSets, and of 10,000 jobs that wait, and a picture of them beside that.
+// DaemonSets, and of 10,000 jobs that wait, and a snapshot of them beside that.
 //
 //	go test ./cmd/muster/app -run '^$' -bench Worker -benchtime 1x
-//	go test ./cmd/muster/app -run '^$' -bench Worker/kept -benchtime 1x -workers 20 -pictures 8
+//	go test ./cmd/muster/app -run '^$' -bench Worker/kept -benchtime 1x -workers 20 -snapshots 8
 func BenchmarkWorker(b *testing.B) {
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 	for _, how := range []struct {
 		name string
 		keep func(any) (any, error)
-	}{{"trimmed", trim}, {"kept", pictures.Kept(clock, trim)}} {
+	}{{"trimmed", trim}, {"kept", snapshots.Kept(clock, trim)}} {
 		b.Run(how.name, func(b *testing.B) {
 			for b.Loop() {
 				before := heap()
@@ -173,13 +173,13 @@ func BenchmarkWorker(b *testing.B) {
 				}
 				stored := heap() - before
 				b.ReportMetric(float64(stored)/1e6, "MB")
-				var made []pictures.Foresee
-				for _, all := range workers[:*picturesKept] {
+				var made []snapshots.Foresee
+				for _, all := range workers[:*snapshotsKept] {
 					flavor, cq, lq := queue(all[len(all)-1].GetNamespace(), "0")
 					reading := &view.Reading{Objects: append(whole(all), flavor, cq, lq)}
 					made = append(made, view.New(clock, view.DefaultSettings(), reading).Prospects())
 				}
-				b.ReportMetric(float64(heap()-before-stored)/1e6, "picture-MB")
+				b.ReportMetric(float64(heap()-before-stored)/1e6, "snapshot-MB")
 				runtime.KeepAlive(made)
 				runtime.KeepAlive(workers)
 			}

@@ -248,7 +248,7 @@ func TestALapsedLeaderSendsNothingMore(t *testing.T) {
 		passes     time.Duration
 		wantLapsed bool
 	}{
-		"one that waits, for its picture of the cluster": {passes: time.Hour},
+		"one that waits, for its snapshot of the cluster": {passes: time.Hour},
 		"the leader":          {led: true, passes: 10 * time.Second},
 		"a leader that slept": {led: true, passes: 10*time.Second + 1, wantLapsed: true},
 	} {

@@ -16,14 +16,14 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/deploy"
-	"github.com/muster-dev/muster/queueing/jobs/pins"
+	"github.com/muster-dev/muster/queueing/jobs/ranks"
 	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/placement"
 )
 
 const indexLabel, groupLabel = "index", "group"
 
-// TestPodsAreBornWhereTheyWouldBeSent: the policy and pins.Place, which sends pods that were created with the gate, are written
+// TestPodsAreBornWhereTheyWouldBeSent: the policy and ranks.Place, which sends pods that were created with the gate, are written
 // twice, in CEL and in Go.
 func TestPodsAreBornWhereTheyWouldBeSent(t *testing.T) {
 	none := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: deploy.Moved}}
@@ -32,23 +32,23 @@ func TestPodsAreBornWhereTheyWouldBeSent(t *testing.T) {
 	born := 0
 	for n := range 150 {
 		w, pods := gang(random)
-		podSets, err := pins.Of(w)
+		podSets, err := ranks.Of(w)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := podSets[len(podSets)-1]
-		plan := s.Plan(pins.Start(w))
+		plan := s.Plan(ranks.Start(w))
 		want := map[string]map[string]string{}
-		for _, pin := range s.Place(pods, nil) {
-			want[pin.Pod.Name] = pin.Selector
+		for _, target := range s.Place(pods, nil) {
+			want[target.Pod.Name] = target.Selector
 		}
 		for _, pod := range pods {
 			if plan == "" {
 				t.Fatalf("gang %d has no plan", n)
 			}
-			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, pins.PlanAnnotation, plan)
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, ranks.PlanAnnotation, plan)
 			got := create(t, policy, pod)
-			if got.Annotations[pins.PlanAnnotation] != "" {
+			if got.Annotations[ranks.PlanAnnotation] != "" {
 				t.Fatalf("gang %d: pod %s has its plan still", n, pod.Name)
 			}
 			if slices.ContainsFunc(got.Spec.SchedulingGates, templates.IsTopologyGate) {

@@ -28,10 +28,10 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning/controller/journal"
+	"github.com/muster-dev/muster/provisioning/fairqueue"
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/dispatch"
-	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
-	"github.com/muster-dev/muster/provisioning/fairqueue"
+	"github.com/muster-dev/muster/queueing/dispatch/controller/snapshots"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -49,7 +49,7 @@ type Config struct {
 	// Served calls begin once this cluster serves a kind of jobs. Its CRD may be installed later. Copies require it.
 	Served func(kind schema.GroupVersionKind, begin func() error) error
 	// Foresight estimates in which cluster a job starts first.
-	Foresight pictures.Foresight
+	Foresight snapshots.Foresight
 	// Leases are the leader election Leases of Muster and Kueue in a worker, in each place where they may be installed.
 	Leases []types.NamespacedName
 }
@@ -59,8 +59,8 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 	w := &workers{
 		manager: mgr.GetClient(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(), self: self{origin: c.Origin}, namespace: c.Namespace,
 		clock: clock.RealClock{}, changed: make(chan event.GenericEvent, 1024), connections: make(chan event.GenericEvent, 64),
-		byName: map[string]*worker{}, leases: c.Leases, foresight: c.Foresight, kept: pictures.Kept(clock.RealClock{}, c.Foresight.Trim),
-		gallery: pictures.NewGallery(pictures.Room),
+		byName: map[string]*worker{}, leases: c.Leases, foresight: c.Foresight, kept: snapshots.Kept(clock.RealClock{}, c.Foresight.Trim),
+		limit: snapshots.NewLimit(snapshots.MostKept),
 	}
 	d := &dispatcher{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), workers: w, events: mgr.GetEventRecorder("muster-dispatcher"),
@@ -256,7 +256,7 @@ func (d *dispatcher) weigh(ctx context.Context, w *kueue.Workload, clusters []di
 			continue
 		}
 		if connection := d.workers.connection(c.Name); connection != nil {
-			c.Prospect = connection.picture.Prospect(ctx, job, c.Copy != nil)
+			c.Prospect = connection.snapshot.Prospect(ctx, job, c.Copy != nil)
 		}
 	}
 }
@@ -266,9 +266,9 @@ func (d *dispatcher) weigh(ctx context.Context, w *kueue.Workload, clusters []di
 func (s *workers) expect(w *kueue.Workload, clusters []string) {
 	for _, name := range s.names() {
 		if c := s.connection(name); c != nil {
-			c.picture.Take(w.UID)
+			c.snapshot.Take(w.UID)
 			if slices.Contains(clusters, name) {
-				c.picture.Give(s.self.ungated(w))
+				c.snapshot.Give(s.self.ungated(w))
 			}
 		}
 	}

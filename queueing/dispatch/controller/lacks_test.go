@@ -16,7 +16,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/dispatch"
-	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
+	"github.com/muster-dev/muster/queueing/dispatch/controller/snapshots"
 )
 
 // record returns the record of a Workload in the manager.
@@ -95,12 +95,12 @@ func TestAWorkerThatLacksWhatAJobNeedsIsNotNominated(t *testing.T) {
 				connection := s.copies.workers.byName[workerName(i)].connection
 				connection.claims = resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate")
 				if c.sees {
-					see := func(context.Context, clock.PassiveClock, client.Reader) (pictures.Foresee, error) {
+					see := func(context.Context, clock.PassiveClock, client.Reader) (snapshots.Foresee, error) {
 						return nil, errors.New("nothing else may be read")
 					}
-					connection.picture = pictures.New(pictures.Config{Clock: s.clock, Gallery: pictures.NewGallery(0),
-						Foresight: pictures.Foresight{See: see}, Cache: asIs{client: s.workers[i]}})
-					connection.picture.Open(t.Context(), s.workers[i])
+					connection.snapshot = snapshots.New(snapshots.Config{Clock: s.clock, Limit: snapshots.NewLimit(0),
+						Foresight: snapshots.Foresight{See: see}, Cache: asIs{client: s.workers[i]}})
+					connection.snapshot.Open(t.Context(), s.workers[i])
 				}
 				cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "cq"}}
 				if err := s.workers[i].Create(t.Context(), cq); err != nil {

@@ -3,7 +3,7 @@ package controller
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
+	"github.com/muster-dev/muster/queueing/dispatch/controller/snapshots"
 )
 
 var (
@@ -23,5 +23,5 @@ var (
 
 // Collectors are the metrics of the dispatcher.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{connectedClusters, pictures.Foreseen, nominations, refusals}
+	return []prometheus.Collector{connectedClusters, snapshots.Foreseen, nominations, refusals}
 }

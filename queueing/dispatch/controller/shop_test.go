@@ -30,7 +30,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/dispatch"
-	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
+	"github.com/muster-dev/muster/queueing/dispatch/controller/snapshots"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
 	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/jobs/podgroup"
@@ -171,7 +171,7 @@ func newShop(t *testing.T, workersNumber int) *shop {
 		w.byName[workerName(i)] = &worker{
 			name: workerName(i), connected: true, foreign: map[types.NamespacedName]time.Time{}, refused: map[types.NamespacedName]refusal{},
 			connection: &connection{
-				client: counted, cache: asIs{client: there}, jobs: kinds, picture: pictures.New(pictures.Config{Clock: s.clock}),
+				client: counted, cache: asIs{client: there}, jobs: kinds, snapshot: snapshots.New(snapshots.Config{Clock: s.clock}),
 				shown: shown{jobs: map[shownKey]shownJob{}}, made: newExpected(s.clock), left: newExpected(s.clock),
 			},
 		}

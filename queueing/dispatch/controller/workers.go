@@ -36,7 +36,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/dispatch"
-	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
+	"github.com/muster-dev/muster/queueing/dispatch/controller/snapshots"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -70,10 +70,10 @@ type workers struct {
 	self      self
 	namespace string
 	clock     clock.WithTicker
-	// foresight builds the pictures of workers from their stored objects.
-	foresight pictures.Foresight
+	// foresight builds the snapshots of workers from their stored objects.
+	foresight snapshots.Foresight
 	kept      toolscache.TransformFunc
-	gallery   *pictures.Gallery
+	limit     *snapshots.Limit
 	// kinds are the kinds of jobs that Muster creates in workers. It is nil where Kueue does.
 	kinds []Kind
 	// writer writes MultiKueueClusters. It is nil where Kueue does.
@@ -137,11 +137,11 @@ type connection struct {
 	claims schema.GroupVersionKind
 	// mayAll: its account may do everything in the worker.
 	mayAll bool
-	// picture forecasts jobs in the worker.
-	picture *pictures.Picture
-	shown   shown
-	watched watched
-	leaders leaders
+	// snapshot forecasts jobs in the worker.
+	snapshot *snapshots.Snapshot
+	shown    shown
+	watched  watched
+	leaders  leaders
 	// priorities has the priority that was last sent to each copy, by its UID.
 	priorities sync.Map
 	// made are copies that the caches may not have yet. left are Workloads that the worker has no copy of any more.
@@ -200,7 +200,7 @@ func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) 
 			w.stop()
 			delete(s.byName, name)
 			connectedClusters.DeleteLabelValues(name)
-			pictures.Foreseen.DeleteLabelValues(name)
+			snapshots.Foreseen.DeleteLabelValues(name)
 		}
 	}
 }
@@ -344,7 +344,7 @@ func (s *workers) connectAndCall(ctx context.Context, w *worker) error {
 			return err
 		}
 	}
-	w.connection.picture.Drop()
+	w.connection.snapshot.Drop()
 	began := s.clock.Now()
 	err := w.connection.client.List(ctx, &kueue.WorkloadList{}, client.Limit(1))
 	w.mu.Lock()
@@ -508,8 +508,8 @@ func (s *workers) connect(ctx context.Context, name string, kubeconfig []byte) (
 	}
 	lasting, stop := context.WithCancel(context.Background())
 	if err = s.watch(lasting, c); err == nil {
-		of := pictures.Config{Cluster: name, Foresight: s.foresight, Clock: s.clock, Gallery: s.gallery}
-		c.picture, err = pictures.Begin(lasting, of, kube, config, s.kept)
+		of := snapshots.Config{Cluster: name, Foresight: s.foresight, Clock: s.clock, Limit: s.limit}
+		c.snapshot, err = snapshots.Begin(lasting, of, kube, config, s.kept)
 	}
 	if err != nil {
 		stop()
@@ -748,7 +748,7 @@ func (s *workers) lacks(ctx context.Context, c *connection, w *kueue.Workload) (
 	if err := c.cache.Get(ctx, queue, lq); apierrors.IsNotFound(err) {
 		return fmt.Sprintf("LocalQueue %s", queue), true
 	} else if active := apimeta.FindStatusCondition(lq.Status.Conditions, kueue.LocalQueueActive); err == nil && isFalse(active) {
-		return fmt.Sprintf("an active LocalQueue %s: %s", queue, c.picture.WhyInactive(ctx, lq, active.Message)), true
+		return fmt.Sprintf("an active LocalQueue %s: %s", queue, c.snapshot.WhyInactive(ctx, lq, active.Message)), true
 	}
 	for _, name := range templatesOf(w) {
 		template := &metav1.PartialObjectMetadata{}

@@ -23,12 +23,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/fairqueue"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
-	"github.com/muster-dev/muster/provisioning/fairqueue"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/bindings"
-	"github.com/muster-dev/muster/queueing/jobs/newcomers"
+	"github.com/muster-dev/muster/queueing/jobs/crdwatch"
 	"github.com/muster-dev/muster/queueing/jobs/owners"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -73,7 +73,7 @@ func Add(mgr ctrl.Manager, settings config.Config, m *metrics.Metrics, kinds ...
 	if err != nil {
 		return fmt.Errorf("adding the controller of gated pods: %w", err)
 	}
-	return mgr.Add(&newcomers.Runnable{Manager: mgr, Report: m.KindServed, Waiting: []newcomers.Newcomer{{
+	return mgr.Add(&crdwatch.Runnable{Manager: mgr, Report: m.KindServed, Waiting: []crdwatch.Integration{{
 		Kinds: []schema.GroupVersionKind{leaderWorkerSetKind},
 		Begin: func() error {
 			return c.Watch(source.TypedKind(mgr.GetCache(), newLeaderWorkerSet(), handler.TypedEnqueueRequestsFromMapFunc(gangsOfLeaderWorkerSet)))

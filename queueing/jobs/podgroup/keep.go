@@ -16,7 +16,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/jobs"
-	"github.com/muster-dev/muster/queueing/jobs/pins"
+	"github.com/muster-dev/muster/queueing/jobs/ranks"
 	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -94,7 +94,7 @@ func (r *reconciler) open(ctx context.Context, g *gang, w *kueue.Workload) (bool
 			free[i]--
 		}
 	}
-	selectors, pinned, err := domainsOf(w, g)
+	selectors, assigned, err := domainsOf(w, g)
 	if err != nil {
 		return false, err
 	}
@@ -102,7 +102,7 @@ func (r *reconciler) open(ctx context.Context, g *gang, w *kueue.Workload) (bool
 	held := false
 	for _, pod := range g.gated {
 		i := podSetOf(w, g, pod)
-		if i >= 0 && pinned[i] && selectors[pod.UID] == nil {
+		if i >= 0 && assigned[i] && selectors[pod.UID] == nil {
 			held = true // until its node is replaced, or another pod gives its place up
 			continue
 		}
@@ -164,25 +164,25 @@ func refusedStart(w *kueue.Workload, pod *corev1.Pod, podSet int, free []int32, 
 }
 
 // domainsOf are the node selectors of the gated pods that have a domain, and which pod sets have an assignment.
-func domainsOf(w *kueue.Workload, g *gang) (selectors map[types.UID]map[string]string, pinned []bool, err error) {
-	podSets, err := pins.Of(w)
+func domainsOf(w *kueue.Workload, g *gang) (selectors map[types.UID]map[string]string, assigned []bool, err error) {
+	podSets, err := ranks.Of(w)
 	if err != nil {
 		return nil, nil, err
 	}
-	selectors, pinned = map[types.UID]map[string]string{}, make([]bool, len(w.Spec.PodSets))
+	selectors, assigned = map[types.UID]map[string]string{}, make([]bool, len(w.Spec.PodSets))
 	for i, s := range podSets {
 		if s == nil {
 			continue
 		}
-		pinned[i] = true
+		assigned[i] = true
 		of := func(pods []*corev1.Pod) []*corev1.Pod {
 			return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return podSetOf(w, g, pod) != i })
 		}
-		for _, pin := range s.Place(of(g.gated), of(g.open)) {
-			selectors[pin.Pod.UID] = pin.Selector
+		for _, target := range s.Place(of(g.gated), of(g.open)) {
+			selectors[target.Pod.UID] = target.Selector
 		}
 	}
-	return selectors, pinned, nil
+	return selectors, assigned, nil
 }
 
 // refuse reports why a pod stays gated while its gang runs: once for each pod, and for one gang at a time.

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing/jobs/pins"
+	"github.com/muster-dev/muster/queueing/jobs/ranks"
 	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -52,7 +52,7 @@ func Of(ctx context.Context, kube client.Reader, w *kueue.Workload) ([]Placement
 	out := make([]Placement, len(w.Spec.PodSets))
 	assignments := make([]kueue.PodSetAssignment, len(out))
 	copy(assignments, w.Status.Admission.PodSetAssignments)
-	places, err := pins.Of(w)
+	places, err := ranks.Of(w)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func Of(ctx context.Context, kube client.Reader, w *kueue.Workload) ([]Placement
 		}
 		if a.TopologyAssignment != nil {
 			out[i].inTopology(w, &w.Spec.PodSets[i], a.TopologyAssignment)
-			out[i].Plan = places[i].Plan(pins.Start(w))
+			out[i].Plan = places[i].Plan(ranks.Start(w))
 		}
 	}
 	return out, nil
@@ -150,7 +150,7 @@ func (p *Placement) Apply(template *corev1.PodTemplateSpec) (Original, error) {
 	}
 	update(template, &kueue.PodSetUpdate{Labels: p.Labels, Annotations: p.Annotations}, &before)
 	if p.Topology && p.Plan != "" {
-		update(template, &kueue.PodSetUpdate{Annotations: map[string]string{pins.PlanAnnotation: p.Plan}}, &before)
+		update(template, &kueue.PodSetUpdate{Annotations: map[string]string{ranks.PlanAnnotation: p.Plan}}, &before)
 	}
 	if before.Topology = p.Topology && !slices.ContainsFunc(template.Spec.SchedulingGates, IsTopologyGate); before.Topology {
 		template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.TopologySchedulingGate})

@@ -24,9 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/provisioning/fairqueue"
-	"github.com/muster-dev/muster/queueing/jobs/pins"
+	"github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/jobs/ranks"
 	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -127,7 +127,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.forget(request.NamespacedName, nil)
 		return reconcile.Result{}, r.moved.Forget(ctx, request.NamespacedName, "")
 	}
-	podSets, err := pins.Of(w)
+	podSets, err := ranks.Of(w)
 	if err != nil {
 		return reconcile.Result{}, reconcile.TerminalError(err)
 	}
@@ -137,7 +137,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("listing the pods of Workload %s: %w", request, err)
 	}
 	r.forget(request.NamespacedName, list.Items)
-	start := pins.Start(w)
+	start := ranks.Start(w)
 	if err := r.moved.Forget(ctx, request.NamespacedName, start); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -158,8 +158,8 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		for _, pod := range stranded {
 			group.Go(func() error { return r.remove(ctx, pod) })
 		}
-		for _, pin := range podSet.Place(waiting, open) {
-			group.Go(func() error { return r.send(ctx, w, pin) })
+		for _, target := range podSet.Place(waiting, open) {
+			group.Go(func() error { return r.send(ctx, w, target) })
 		}
 	}
 	return reconcile.Result{}, group.Wait()
@@ -217,14 +217,14 @@ func (r *reconciler) split(list *corev1.PodList, w *kueue.Workload, podSet int) 
 }
 
 // send removes the gate of a pod, and has it go to its domain.
-func (r *reconciler) send(ctx context.Context, w *kueue.Workload, pin pins.Pin) error {
-	pod := pin.Pod.DeepCopy()
+func (r *reconciler) send(ctx context.Context, w *kueue.Workload, target ranks.Target) error {
+	pod := target.Pod.DeepCopy()
 	pod.Spec.SchedulingGates = slices.DeleteFunc(pod.Spec.SchedulingGates, templates.IsTopologyGate)
-	delete(pod.Annotations, pins.PlanAnnotation)
-	templates.Send(pod, []kueue.PodSetUpdate{{NodeSelector: pin.Selector}})
+	delete(pod.Annotations, ranks.PlanAnnotation)
+	templates.Send(pod, []kueue.PodSetUpdate{{NodeSelector: target.Selector}})
 	key := client.ObjectKeyFromObject(w)
 	r.note(key, pod.UID, pod.Spec.NodeSelector)
-	if err := r.client.Patch(ctx, pod, client.MergeFromWithOptions(pin.Pod, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := r.client.Patch(ctx, pod, client.MergeFromWithOptions(target.Pod, client.MergeFromWithOptimisticLock{})); err != nil {
 		r.note(key, pod.UID, nil)
 		if apierrors.IsNotFound(err) {
 			return nil

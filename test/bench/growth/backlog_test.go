@@ -43,8 +43,8 @@ type backlog struct {
 	running                   []*kueue.Workload
 	// shapes of Workloads.
 	shapes int
-	// picture is that of the machines.
-	picture func() *planner.Snapshot
+	// snapshot is that of the machines.
+	snapshot func() *planner.Snapshot
 	// judged counts the Workloads of verdicts, and planned the plans.
 	judged, planned int
 }
@@ -76,8 +76,8 @@ func newWaitForFleet(f *fleet, pending int) *backlog {
 	return newSeekers(pending, fewShapes, planner.Plan, f.change)
 }
 
-func newSeekers(pending, shapes int, plan scheduler.Planner, picture func() *planner.Snapshot) *backlog {
-	b := &backlog{queues: 1, picture: picture, shapes: shapes}
+func newSeekers(pending, shapes int, plan scheduler.Planner, snapshot func() *planner.Snapshot) *backlog {
+	b := &backlog{queues: 1, snapshot: snapshot, shapes: shapes}
 	b.state = queueing.New(config.Config{}, func(s *planner.Snapshot, g state.Gang, p state.Policy) planner.Verdict {
 		b.planned++
 		return plan(s, g, p)
@@ -218,9 +218,9 @@ func (b *backlog) rebuild() {
 	b.cycle()
 }
 
-// advise has another picture of the machines come.
+// advise has another snapshot of the machines come.
 func (b *backlog) advise() {
-	b.state.SetCapacity(b.picture())
+	b.state.SetCapacity(b.snapshot())
 }
 
 // seek has all Workloads that wait for machines considered again, in vain.

@@ -116,7 +116,7 @@ func (f *fleet) node(i int) *corev1.Node {
 	return n
 }
 
-// change has one node change and a picture taken, as after each event of a watch.
+// change has one node change and a snapshot taken, as after each event of a watch.
 func (f *fleet) change() *planner.Snapshot {
 	n := f.node(f.random.IntN(f.nodes))
 	// One more, or one less, of what every node may lose to the system.
@@ -147,7 +147,7 @@ func TestFleet(t *testing.T) {
 	f := newFleet(groups*2, aThousandWays, mayGrow)
 	s := f.change()
 	if s.Nodes.Len() != f.nodes {
-		t.Errorf("the picture has %d nodes, want %d", s.Nodes.Len(), f.nodes)
+		t.Errorf("the snapshot has %d nodes, want %d", s.Nodes.Len(), f.nodes)
 	}
 	v := plan(s)
 	machines := 0

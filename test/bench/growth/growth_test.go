@@ -1,4 +1,4 @@
-// Package growth measures what cycles, pictures and plans cost as clusters and
+// Package growth measures what cycles, snapshots and plans cost as clusters and
 // backlogs grow, with the pure core driven directly: beyond what an API server on
 // this machine could hold.
 package growth
@@ -91,7 +91,7 @@ func growFleet(b *testing.B, into *curve.Curves, nodes int, alike alike) {
 		}
 		return what
 	}
-	measure(b, into.Of(at("picture after a node changed"), curve.Nanoseconds), nodes, "picture", func() { f.change() })
+	measure(b, into.Of(at("snapshot after a node changed"), curve.Nanoseconds), nodes, "snapshot", func() { f.change() })
 	s := f.change()
 	measure(b, into.Of(at("plan of a gang of 64"), curve.Nanoseconds), nodes, "plan", func() {
 		if v := plan(s); v.Outcome != planner.Launch {

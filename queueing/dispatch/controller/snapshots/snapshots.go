@@ -1,4 +1,4 @@
-package pictures
+package snapshots
 
 import (
 	"context"
@@ -32,15 +32,15 @@ import (
 )
 
 const (
-	// freshFor is the least time for which a picture is used. A picture that takes long to build is used for longer, so that building
+	// freshFor is the least time for which a snapshot is used. A snapshot that takes long to build is used for longer, so that building
 	// costs a bounded share of the time.
 	freshFor  = 100 * time.Millisecond
 	mostShare = 20
 	// freshForMost bounds that: a build may also take long because the whole machine stood still.
 	freshForMost = 20 * time.Second
-	// Room is how many pictures a Gallery holds at once. A picture of 5,000 nodes takes 57 MB, as much as the stored objects of the
-	// worker. With more workers, each has a picture only while it is used.
-	Room = 8
+	// MostKept is how many snapshots a Limit holds at once. A snapshot of 5,000 nodes takes 57 MB, as much as the stored objects of the
+	// worker. With more workers, each has a snapshot only while it is used.
+	MostKept = 8
 	// givenFor is how long a nominated job may take to appear in its cluster.
 	givenFor = time.Minute
 )
@@ -64,48 +64,48 @@ type Foresight struct {
 // Foresee returns the prospect of a job. given are the jobs that were nominated to the cluster and do not appear there yet.
 type Foresee func(given []*kueue.Workload, job *kueue.Workload) *dispatch.Prospect
 
-// Gallery bounds how many pictures there are at once.
-type Gallery struct {
-	// making is locked while a picture is built, which takes several times its memory.
+// Limit bounds how many snapshots there are at once.
+type Limit struct {
+	// making is locked while a snapshot is built, which takes several times its memory.
 	making sync.Mutex
 
 	mu   sync.Mutex
-	room int
+	free int
 }
 
-// NewGallery returns a gallery for so many pictures.
-func NewGallery(room int) *Gallery { return &Gallery{room: room} }
+// NewLimit returns a limit of most snapshots.
+func NewLimit(most int) *Limit { return &Limit{free: most} }
 
-// take reserves room for one more picture and reports whether there was any. give releases it.
-func (g *Gallery) take() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.room == 0 {
+// take counts one more snapshot and reports whether the limit allows it. give releases one.
+func (l *Limit) take() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.free == 0 {
 		return false
 	}
-	g.room--
+	l.free--
 	return true
 }
 
-func (g *Gallery) give() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.room++
+func (l *Limit) give() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.free++
 }
 
-// Config of a Picture.
+// Config of a Snapshot.
 type Config struct {
 	// Cluster is the name of the worker.
 	Cluster   string
 	Foresight Foresight
 	Clock     clock.PassiveClock
-	Gallery   *Gallery
+	Limit     *Limit
 	// Cache has the lists of Foresight that may be read.
 	Cache cache.Cache
 }
 
-// Picture is the forecast of one worker, with the objects that it is built from.
-type Picture struct {
+// Snapshot is the forecast of one worker, with the objects that it is built from.
+type Snapshot struct {
 	Config
 
 	log logr.Logger
@@ -119,10 +119,10 @@ type Picture struct {
 	made    time.Time
 	took    time.Duration
 	err     error
-	// kept: it holds room in the gallery.
+	// kept: it counts against the limit.
 	kept bool
-	// prospects are cached by the likeness of the job, since jobs of a queue are often alike. Otherwise a picture that does not fit the
-	// gallery would be built for each of them.
+	// prospects are cached by the likeness of the job, since jobs of a queue are often alike. Otherwise a snapshot that does not fit the
+	// limit would be built for each of them.
 	prospects   map[likeness]*dispatch.Prospect
 	prospectsAt time.Time
 	// given are jobs for which the worker was nominated, the oldest first.
@@ -134,16 +134,16 @@ type given struct {
 	at  time.Time
 }
 
-// New returns the picture of a worker that is not read yet.
-func New(c Config) *Picture {
-	return &Picture{
-		Config: c, log: ctrl.Log.WithName("pictures").WithValues("cluster", c.Cluster), opened: make(chan struct{}),
+// New returns the snapshot of a worker that is not read yet.
+func New(c Config) *Snapshot {
+	return &Snapshot{
+		Config: c, log: ctrl.Log.WithName("snapshots").WithValues("cluster", c.Cluster), opened: make(chan struct{}),
 		refused: map[reflect.Type]error{},
 	}
 }
 
-// Begin returns the picture of a worker that is read until ctx ends. kept is the transform that Kept returns.
-func Begin(ctx context.Context, c Config, kube client.Client, config *rest.Config, kept toolscache.TransformFunc) (p *Picture, err error) {
+// Begin returns the snapshot of a worker that is read until ctx ends. kept is the transform that Kept returns.
+func Begin(ctx context.Context, c Config, kube client.Client, config *rest.Config, kept toolscache.TransformFunc) (p *Snapshot, err error) {
 	c.Cache, err = cache.New(config, cache.Options{
 		Scheme: kube.Scheme(), Mapper: kube.RESTMapper(), DefaultTransform: kept, DefaultUnsafeDisableDeepCopy: new(true),
 	})
@@ -158,7 +158,7 @@ func Begin(ctx context.Context, c Config, kube client.Client, config *rest.Confi
 }
 
 // Open determines which kinds may be read, and lists them. A cache would wait for ever for a kind that is forbidden.
-func (p *Picture) Open(ctx context.Context, kube client.Client) {
+func (p *Snapshot) Open(ctx context.Context, kube client.Client) {
 	for _, list := range p.Foresight.Lists {
 		list = list.DeepCopyObject().(client.ObjectList)
 		err := kube.List(ctx, list, client.Limit(1))
@@ -177,19 +177,19 @@ func (p *Picture) Open(ctx context.Context, kube client.Client) {
 	p.tidy()
 }
 
-// refresh builds the picture if there is none, or it is old.
-func (p *Picture) refresh(ctx context.Context) {
+// refresh builds the snapshot if there is none, or it is old.
+func (p *Snapshot) refresh(ctx context.Context) {
 	now := p.Clock.Now()
 	if p.isFresh(now) {
 		return
 	}
 	before := p.err
-	p.Gallery.making.Lock()
+	p.Limit.making.Lock()
 	now = p.Clock.Now()
 	p.foresee, p.err = p.Foresight.See(ctx, p.Clock, p)
 	p.made, p.took = now, p.Clock.Since(now)
-	p.Gallery.making.Unlock()
-	p.kept = p.kept || p.err == nil && p.Gallery.take()
+	p.Limit.making.Unlock()
+	p.kept = p.kept || p.err == nil && p.Limit.take()
 	known := 1.0
 	if p.err != nil {
 		known = 0
@@ -200,21 +200,23 @@ func (p *Picture) refresh(ctx context.Context) {
 	Foreseen.WithLabelValues(p.Cluster).Set(known)
 }
 
-func (p *Picture) isFresh(now time.Time) bool { return !p.made.IsZero() && p.isFreshSince(p.made, now) }
+func (p *Snapshot) isFresh(now time.Time) bool {
+	return !p.made.IsZero() && p.isFreshSince(p.made, now)
+}
 
-func (p *Picture) isFreshSince(at, now time.Time) bool {
+func (p *Snapshot) isFreshSince(at, now time.Time) bool {
 	return now.Sub(at) <= min(max(freshFor, mostShare*p.took), freshForMost)
 }
 
-// tidy drops a picture that the gallery has no room for.
-func (p *Picture) tidy() {
+// tidy drops a snapshot that exceeds the limit.
+func (p *Snapshot) tidy() {
 	if !p.kept {
 		p.foresee, p.made = nil, time.Time{}
 	}
 }
 
-// Drop drops a picture that is not fresh any more. The next job would build another one, and it takes as much memory as the objects.
-func (p *Picture) Drop() {
+// Drop drops a snapshot that is not fresh any more. The next job would build another one, and it takes as much memory as the objects.
+func (p *Snapshot) Drop() {
 	p.mu.Lock()
 	now := p.Clock.Now()
 	fresh := p.isFresh(now) || !p.prospectsAt.IsZero() && p.isFreshSince(p.prospectsAt, now)
@@ -224,24 +226,24 @@ func (p *Picture) Drop() {
 	}
 }
 
-// forget drops the picture and releases its room.
-func (p *Picture) forget() {
+// forget drops the snapshot, which frees its place in the limit.
+func (p *Snapshot) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.kept {
-		p.Gallery.give()
+		p.Limit.give()
 	}
 	p.kept, p.foresee, p.made, p.prospects, p.prospectsAt = false, nil, time.Time{}, nil, time.Time{}
 }
 
 // Get implements client.Reader.
-func (p *Picture) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (p *Snapshot) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	return p.Cache.Get(ctx, key, o, opts...)
 }
 
 // WhyInactive returns why a LocalQueue is inactive. It prefers the message of the ClusterQueue, which names what is missing, if that may
 // be read.
-func (p *Picture) WhyInactive(ctx context.Context, lq *kueue.LocalQueue, message string) string {
+func (p *Snapshot) WhyInactive(ctx context.Context, lq *kueue.LocalQueue, message string) string {
 	select {
 	case <-p.opened:
 	default:
@@ -259,7 +261,7 @@ func (p *Picture) WhyInactive(ctx context.Context, lq *kueue.LocalQueue, message
 }
 
 // List implements client.Reader.
-func (p *Picture) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+func (p *Snapshot) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	if err := p.refused[reflect.TypeOf(list)]; err != nil {
 		return err
 	}
@@ -270,7 +272,7 @@ func (p *Picture) List(ctx context.Context, list client.ObjectList, opts ...clie
 }
 
 // listPods lists all pods. The cache cannot, since it holds KeptPods.
-func (p *Picture) listPods(ctx context.Context, list *corev1.PodList) error {
+func (p *Snapshot) listPods(ctx context.Context, list *corev1.PodList) error {
 	informer, err := p.Cache.GetInformer(ctx, &corev1.Pod{})
 	if err != nil {
 		return err
@@ -304,7 +306,7 @@ func likenessOf(job *kueue.Workload) (out likeness, ok bool) {
 var ofOneJob = []string{batchv1.JobNameLabel, batchv1.ControllerUidLabel, "job-name", "controller-uid"}
 
 // Prospect returns the prospect of a job, or nil if there is no forecast. there: the worker may have the job already.
-func (p *Picture) Prospect(ctx context.Context, job *kueue.Workload, there bool) *dispatch.Prospect {
+func (p *Snapshot) Prospect(ctx context.Context, job *kueue.Workload, there bool) *dispatch.Prospect {
 	select {
 	case <-p.opened:
 	default:
@@ -327,7 +329,7 @@ func (p *Picture) Prospect(ctx context.Context, job *kueue.Workload, there bool)
 }
 
 // foretell computes the prospect of a job.
-func (p *Picture) foretell(ctx context.Context, job *kueue.Workload) *dispatch.Prospect {
+func (p *Snapshot) foretell(ctx context.Context, job *kueue.Workload) *dispatch.Prospect {
 	defer p.tidy()
 	if p.refresh(ctx); p.err != nil {
 		return nil
@@ -343,13 +345,13 @@ func (p *Picture) foretell(ctx context.Context, job *kueue.Workload) *dispatch.P
 }
 
 // Give counts a job in the worker from now on. Take stops counting it.
-func (p *Picture) Give(job *kueue.Workload) {
+func (p *Snapshot) Give(job *kueue.Workload) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.given, p.prospectsAt = append(p.given, given{job, p.Clock.Now()}), time.Time{}
 }
 
-func (p *Picture) Take(job types.UID) {
+func (p *Snapshot) Take(job types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := len(p.given)

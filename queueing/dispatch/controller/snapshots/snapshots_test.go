@@ -1,4 +1,4 @@
-package pictures
+package snapshots
 
 import (
 	"context"
@@ -18,20 +18,20 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// TestOnlySoManyPicturesAreKept at a time. Prospects in the other workers are computed as well, each by a picture of its own. Pictures
+// TestOnlySoManySnapshotsAreKept at a time. Prospects in the other workers are computed as well, each by a snapshot of its own. Snapshots
 // that are kept serve the next job, and release their room once they are old or their worker is disconnected.
-func TestOnlySoManyPicturesAreKept(t *testing.T) {
+func TestOnlySoManySnapshotsAreKept(t *testing.T) {
 	now := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
-	room, made := NewGallery(3), 0
+	limit, made := NewLimit(3), 0
 	see := func(context.Context, clock.PassiveClock, client.Reader) (Foresee, error) {
 		made++
 		return func([]*kueue.Workload, *kueue.Workload) *dispatch.Prospect {
 			return &dispatch.Prospect{Outlook: dispatch.Launches}
 		}, nil
 	}
-	var all []*Picture
+	var all []*Snapshot
 	for i := range 5 {
-		p := New(Config{Cluster: fmt.Sprint(i), Clock: now, Gallery: room, Foresight: Foresight{See: see}})
+		p := New(Config{Cluster: fmt.Sprint(i), Clock: now, Limit: limit, Foresight: Foresight{See: see}})
 		close(p.opened)
 		all = append(all, p)
 	}
@@ -68,23 +68,23 @@ func TestOnlySoManyPicturesAreKept(t *testing.T) {
 	for _, p := range all {
 		p.Drop()
 	}
-	if room.room != 3 {
-		t.Errorf("there is room for %d once all are old", room.room)
+	if limit.free != 3 {
+		t.Errorf("there is room for %d once all are old", limit.free)
 	}
 }
 
-// TestJobsThatAreAlikeHaveOneProspect in a worker, while the picture is fresh and no job was nominated to the worker since.
+// TestJobsThatAreAlikeHaveOneProspect in a worker, while the snapshot is fresh and no job was nominated to the worker since.
 func TestJobsThatAreAlikeHaveOneProspect(t *testing.T) {
 	now := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
-	pictures, prospects := 0, 0
+	snapshots, prospects := 0, 0
 	see := func(context.Context, clock.PassiveClock, client.Reader) (Foresee, error) {
-		pictures++
+		snapshots++
 		return func([]*kueue.Workload, *kueue.Workload) *dispatch.Prospect {
 			prospects++
 			return &dispatch.Prospect{Outlook: dispatch.Launches}
 		}, nil
 	}
-	p := New(Config{Clock: now, Gallery: NewGallery(0), Foresight: Foresight{See: see}})
+	p := New(Config{Clock: now, Limit: NewLimit(0), Foresight: Foresight{See: see}})
 	close(p.opened)
 	job := func(name string, count int32) *kueue.Workload {
 		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, UID: types.UID(name), Annotations: map[string]string{
@@ -94,13 +94,13 @@ func TestJobsThatAreAlikeHaveOneProspect(t *testing.T) {
 		w.Spec.PodSets[0].Template.Labels = map[string]string{batchv1.JobNameLabel: name, batchv1.ControllerUidLabel: name}
 		return w
 	}
-	want := func(when string, job *kueue.Workload, there bool, wantPictures, wantProspects int) {
+	want := func(when string, job *kueue.Workload, there bool, wantSnapshots, wantProspects int) {
 		t.Helper()
 		if got := p.Prospect(t.Context(), job, there); got == nil || got.Outlook != dispatch.Launches {
 			t.Errorf("%s: the prospect is %v", when, got)
 		}
-		if pictures != wantPictures || prospects != wantProspects {
-			t.Errorf("%s: %d pictures and %d prospects were made, want %d and %d", when, pictures, prospects, wantPictures, wantProspects)
+		if snapshots != wantSnapshots || prospects != wantProspects {
+			t.Errorf("%s: %d snapshots and %d prospects were made, want %d and %d", when, snapshots, prospects, wantSnapshots, wantProspects)
 		}
 	}
 	want("the first", job("a", 1), false, 1, 1)
@@ -124,7 +124,7 @@ func TestFreshness(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{
 		time.Millisecond: freshFor, 100 * time.Millisecond: mostShare * 100 * time.Millisecond, time.Minute: freshForMost,
 	} {
-		p := &Picture{made: time.Unix(0, 0), took: took}
+		p := &Snapshot{made: time.Unix(0, 0), took: took}
 		if !p.isFresh(p.made.Add(want)) || p.isFresh(p.made.Add(want+1)) {
 			t.Errorf("what took %s to build is not fresh for %s", took, want)
 		}

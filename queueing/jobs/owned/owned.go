@@ -1,6 +1,6 @@
-// Package kin finds the jobs that other objects control, and enqueues them: an operator may create jobs of another kind. They queue with
+// Package owned finds the jobs that other objects control, and enqueues them: an operator may create jobs of another kind. They queue with
 // their owner while it is queued, and by themselves otherwise.
-package kin
+package owned
 
 import (
 	"context"
@@ -87,8 +87,8 @@ func (k Kind) under(ctx context.Context, owner client.Object, between func() []c
 	return out
 }
 
-// Kin are the kinds that the cluster serves.
-type Kin struct {
+// Kinds are the kinds that the cluster serves.
+type Kinds struct {
 	mu  sync.Mutex
 	all []member
 }
@@ -99,7 +99,7 @@ type member struct {
 }
 
 // Add starts a watch for one more kind in the controllers of all kinds so far, and watches for their kinds in its own controller.
-func (k *Kin) Add(informers cache.Cache, kind Kind, c controller.Controller) error {
+func (k *Kinds) Add(informers cache.Cache, kind Kind, c controller.Controller) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	more := member{kind, c}
@@ -116,7 +116,7 @@ func (k *Kin) Add(informers cache.Cache, kind Kind, c controller.Controller) err
 }
 
 // watch enqueues the jobs of a kind when an object of another kind joins or leaves a queue.
-func (k *Kin) watch(informers cache.Cache, m, other member) error {
+func (k *Kinds) watch(informers cache.Cache, m, other member) error {
 	object, err := other.Empty()
 	if err == nil {
 		under := func(ctx context.Context, owner client.Object) []reconcile.Request {
@@ -131,7 +131,7 @@ func (k *Kin) watch(informers cache.Cache, m, other member) error {
 }
 
 // Lists are empty ones of all kinds.
-func (k *Kin) Lists() (out []client.ObjectList) {
+func (k *Kinds) Lists() (out []client.ObjectList) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, one := range k.all {

@@ -10,14 +10,14 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// window is a time in which something is wrong with a cloud.
-type window struct {
+// outage is a time in which something is wrong with a cloud.
+type outage struct {
 	from, until time.Duration
 	what        string
 	begin       func(*day) (end func())
 }
 
-func (w window) String() string { return fmt.Sprintf("%s–%s %s", w.from, w.until, w.what) }
+func (o outage) String() string { return fmt.Sprintf("%s–%s %s", o.from, o.until, o.what) }
 
 // launchCalls make machines, or hold places for them: those of all groups.
 var launchCalls = map[v1alpha1.Provider][]string{
@@ -25,19 +25,19 @@ var launchCalls = map[v1alpha1.Provider][]string{
 	v1alpha1.ProviderGCP: {"instances.bulkInsert", "instanceGroupManagers.createInstances", "regionInstanceGroupManagerResizeRequests.insert"},
 }
 
-// windows returns the outages of a seed, by their start. The last one ends before the day does. Most start when a gang arrives or its
+// outagesOf returns the outages of a seed, by their start. The last one ends before the day does. Most start when a gang arrives or its
 // machines boot.
-func windows(r *rand.Rand, gangs []*gang) (out []window) {
+func outagesOf(r *rand.Rand, gangs []*gang) (out []outage) {
 	for _, g := range gangs {
 		from := max(0, g.at+time.Duration(r.IntN(300)-120)*time.Second)
-		w := window{from: from, until: from + time.Duration(2+r.IntN(40))*time.Minute}
-		if w.until > dayLength || r.IntN(4) == 0 {
+		o := outage{from: from, until: from + time.Duration(2+r.IntN(40))*time.Minute}
+		if o.until > dayLength || r.IntN(4) == 0 {
 			continue
 		}
-		w.what, w.begin = harm(r, []v1alpha1.Provider{v1alpha1.ProviderAWS, v1alpha1.ProviderAWS, v1alpha1.ProviderGCP}[r.IntN(3)])
-		out = append(out, w)
+		o.what, o.begin = harm(r, []v1alpha1.Provider{v1alpha1.ProviderAWS, v1alpha1.ProviderAWS, v1alpha1.ProviderGCP}[r.IntN(3)])
+		out = append(out, o)
 	}
-	slices.SortFunc(out, func(a, b window) int { return int(a.from - b.from) })
+	slices.SortFunc(out, func(a, b outage) int { return int(a.from - b.from) })
 	return out
 }
 
@@ -121,10 +121,10 @@ func denied(fault cloudsim.CallFault) func(*day) func() {
 	}
 }
 
-// lastOf is when the last of the windows ends.
-func lastOf(weather []window) (last time.Duration) {
-	for _, w := range weather {
-		last = max(last, w.until)
+// lastOf is when the last of the outages ends.
+func lastOf(outages []outage) (last time.Duration) {
+	for _, o := range outages {
+		last = max(last, o.until)
 	}
 	return last
 }

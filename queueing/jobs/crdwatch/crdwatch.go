@@ -1,5 +1,5 @@
-// Package newcomers starts the queueing of custom resources once the cluster serves them, and reports when it stops serving them.
-package newcomers
+// Package crdwatch starts the queueing of custom resources once the cluster serves them, and reports when it stops serving them.
+package crdwatch
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 // servedAgain is how often the kinds that the API server serves are read.
 const servedAgain = 20 * time.Second
 
-// Newcomer is started once the cluster serves all of its kinds. The first kind is the one that it queues.
-type Newcomer struct {
+// Integration is started once the cluster serves all of its kinds. The first kind is the one that it queues.
+type Integration struct {
 	Kinds []schema.GroupVersionKind
 	Begin func() error
 }
@@ -28,7 +28,7 @@ type Newcomer struct {
 // Runnable begins each at its time: operators are installed after Muster, too.
 type Runnable struct {
 	Manager ctrl.Manager
-	Waiting []Newcomer
+	Waiting []Integration
 	// Report is called with whether the cluster serves a kind that has begun.
 	Report func(kind schema.GroupKind, served bool)
 
@@ -37,20 +37,20 @@ type Runnable struct {
 
 // begun is a kind that is used. Its objects go with its CRD; if that comes again, its informer goes on by itself.
 type begun struct {
-	Newcomer
+	Integration
 	served bool
 }
 
 // Start implements manager.Runnable.
-func (n *Runnable) Start(ctx context.Context) error {
+func (r *Runnable) Start(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("jobs")
 	reported := map[string]string{}
 	for {
-		if err := n.begin(ctx, log, reported); err != nil {
+		if err := r.begin(ctx, log, reported); err != nil {
 			return err
 		}
-		n.reportServed(ctx, log)
-		if len(n.Waiting)+len(n.begun) == 0 {
+		r.reportServed(ctx, log)
+		if len(r.Waiting)+len(r.begun) == 0 {
 			return nil
 		}
 		select {
@@ -62,10 +62,10 @@ func (n *Runnable) Start(ctx context.Context) error {
 }
 
 // begin begins what waits and is served. What was reported is not reported again.
-func (n *Runnable) begin(ctx context.Context, log logr.Logger, reported map[string]string) (failed error) {
-	n.Waiting = slices.DeleteFunc(n.Waiting, func(x Newcomer) bool {
+func (r *Runnable) begin(ctx context.Context, log logr.Logger, reported map[string]string) (failed error) {
+	r.Waiting = slices.DeleteFunc(r.Waiting, func(x Integration) bool {
 		kind := x.Kinds[0].GroupKind().String()
-		served, err := n.isServed(ctx, x.Kinds)
+		served, err := r.isServed(ctx, x.Kinds)
 		switch {
 		case err != nil && ctx.Err() == nil && reported[kind] != err.Error():
 			reported[kind] = err.Error()
@@ -73,7 +73,7 @@ func (n *Runnable) begin(ctx context.Context, log logr.Logger, reported map[stri
 		case served && failed == nil:
 			if failed = x.Begin(); failed == nil {
 				log.Info("A kind is used from now on", "kind", kind)
-				n.begun = append(n.begun, &begun{Newcomer: x})
+				r.begun = append(r.begun, &begun{Integration: x})
 			}
 		}
 		return served
@@ -82,10 +82,10 @@ func (n *Runnable) begin(ctx context.Context, log logr.Logger, reported map[stri
 }
 
 // reportServed reports kinds that are not served any more, and those that are served again.
-func (n *Runnable) reportServed(ctx context.Context, log logr.Logger) {
-	for _, x := range n.begun {
+func (r *Runnable) reportServed(ctx context.Context, log logr.Logger) {
+	for _, x := range r.begun {
 		kind := x.Kinds[0].GroupKind()
-		served, err := n.isServed(ctx, x.Kinds)
+		served, err := r.isServed(ctx, x.Kinds)
 		if err != nil || served == x.served {
 			continue // where the API server does not answer, the kind may be served
 		}
@@ -93,15 +93,15 @@ func (n *Runnable) reportServed(ctx context.Context, log logr.Logger) {
 			log.Info("A kind is no longer served: without its CRD there are no objects of it, and none can be queued; install its operator again",
 				"kind", kind.String())
 		}
-		n.Report(kind, served)
+		r.Report(kind, served)
 	}
 }
 
 // isServed reports whether the cluster serves the kinds. Before the informer of the first
 // starts, which would wait for a right for ever, the right is tried.
-func (n *Runnable) isServed(ctx context.Context, kinds []schema.GroupVersionKind) (bool, error) {
+func (r *Runnable) isServed(ctx context.Context, kinds []schema.GroupVersionKind) (bool, error) {
 	for _, gvk := range kinds {
-		if _, err := n.Manager.GetRESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
+		if _, err := r.Manager.GetRESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
 			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 				return false, nil
 			}
@@ -111,7 +111,7 @@ func (n *Runnable) isServed(ctx context.Context, kinds []schema.GroupVersionKind
 	queued := kinds[0]
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(queued.GroupVersion().WithKind(queued.Kind + "List"))
-	if err := n.Manager.GetAPIReader().List(ctx, list, client.Limit(1)); err != nil {
+	if err := r.Manager.GetAPIReader().List(ctx, list, client.Limit(1)); err != nil {
 		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 			return false, nil // the mapper may have an old cache
 		}

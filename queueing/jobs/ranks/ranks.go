@@ -1,4 +1,4 @@
-// Package pins assigns each pod of an admitted podSet to a topology domain.
+// Package ranks assigns each pod of an admitted podSet to a topology domain.
 //
 // Ranks are assigned to domains in the order of the assignment, so that pods with close ranks run close to each other. The rank of a pod
 // is its index, from a label. If pods are in groups with their own numbering, the indexes of earlier groups are added. If ranks are not
@@ -7,7 +7,7 @@
 //
 // If the labels of a new pod determine its rank, an admission policy sends it to its domain at creation, by the Plan in its template. All
 // other pods are created with a scheduling gate, and each is sent to its domain by a write.
-package pins
+package ranks
 
 import (
 	"cmp"
@@ -55,8 +55,8 @@ func Start(w *kueue.Workload) string {
 	return fmt.Sprintf("%s.%d", w.UID, at)
 }
 
-// Pin sends a pod to a domain.
-type Pin struct {
+// Target sends a pod to a domain.
+type Target struct {
 	Pod *corev1.Pod
 	// Selector are the values of the levels.
 	Selector map[string]string
@@ -182,7 +182,7 @@ func (s *PodSet) Domains() int { return len(s.domains) }
 
 // Place assigns waiting pods to domains. Pods without a result wait, since their domain is full or its node is to be replaced. open are
 // the pods that were sent before; their node selectors have their domains. A terminating pod uses its place and has no rank.
-func (s *PodSet) Place(waiting, open []*corev1.Pod) []Pin {
+func (s *PodSet) Place(waiting, open []*corev1.Pod) []Target {
 	waiting = slices.DeleteFunc(slices.Clone(waiting), func(pod *corev1.Pod) bool { return isOver(pod) || terminates(pod) })
 	slices.SortFunc(waiting, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	open = slices.DeleteFunc(slices.Clone(open), isOver)
@@ -194,13 +194,13 @@ func (s *PodSet) Place(waiting, open []*corev1.Pod) []Pin {
 	for _, pod := range open {
 		free[s.at(pod)]--
 	}
-	var out []Pin
+	var out []Target
 	send := func(pod *corev1.Pod, to placement.Domain) bool {
 		if free[key(to.Values)] <= 0 || s.isLost(to) {
 			return false
 		}
 		free[key(to.Values)]--
-		out = append(out, Pin{Pod: pod, Selector: s.selector(to)})
+		out = append(out, Target{Pod: pod, Selector: s.selector(to)})
 		return true
 	}
 	if domains, ok := s.byRank(waiting, open); ok {

@@ -1,4 +1,4 @@
-package pins
+package ranks
 
 import (
 	"fmt"
@@ -154,12 +154,12 @@ func placed(t testing.TB, w *kueue.Workload, podSet int, pods string) string {
 	}
 	levels := w.Status.Admission.PodSetAssignments[podSet].TopologyAssignment.Levels
 	var out []string
-	for _, pin := range all[podSet].Place(podsOf(t, levels, pods)) {
+	for _, target := range all[podSet].Place(podsOf(t, levels, pods)) {
 		var values []string
 		for _, level := range levels {
-			values = append(values, pin.Selector[level])
+			values = append(values, target.Selector[level])
 		}
-		out = append(out, pin.Pod.Name+":"+strings.Join(values, "/"))
+		out = append(out, target.Pod.Name+":"+strings.Join(values, "/"))
 	}
 	slices.Sort(out)
 	return strings.Join(out, " ")
@@ -203,7 +203,7 @@ func TestTheFirstOfTwoLeads(t *testing.T) {
 	}
 }
 
-// TestOf an admission: podSets without an assignment have no pins, and an invalid assignment is an error.
+// TestOf an admission: podSets without an assignment have no targets, and an invalid assignment is an error.
 func TestOf(t *testing.T) {
 	w := workloadOf(t, []string{rack}, "a:1", nil)
 	if all, err := Of(&kueue.Workload{}); all != nil || err != nil {
@@ -291,10 +291,10 @@ func (c *crowd) create(random *rand.Rand) {
 }
 
 func (c *crowd) place(s *PodSet) {
-	for _, pin := range s.Place(c.waiting, c.open) {
-		pin.Pod.Spec.NodeSelector = pin.Selector
-		c.waiting = slices.DeleteFunc(c.waiting, func(p *corev1.Pod) bool { return p == pin.Pod })
-		c.open = append(c.open, pin.Pod)
+	for _, target := range s.Place(c.waiting, c.open) {
+		target.Pod.Spec.NodeSelector = target.Selector
+		c.waiting = slices.DeleteFunc(c.waiting, func(p *corev1.Pod) bool { return p == target.Pod })
+		c.open = append(c.open, target.Pod)
 	}
 }
 

@@ -1,4 +1,4 @@
-package pictures
+package snapshots
 
 import (
 	"crypto/sha256"

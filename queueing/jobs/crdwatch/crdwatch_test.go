@@ -1,4 +1,4 @@
-package newcomers
+package crdwatch
 
 import (
 	"context"
@@ -48,15 +48,15 @@ func (c cluster) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 // TestTheFirstErrorEndsTheProcess, whatever begins after it; kinds without a CRD are waited for.
 func TestTheFirstErrorEndsTheProcess(t *testing.T) {
 	var began []string
-	of := func(kind string, err error) Newcomer {
-		return Newcomer{Kinds: []schema.GroupVersionKind{{Group: "acme.io", Version: "v1", Kind: kind}}, Begin: func() error {
+	of := func(kind string, err error) Integration {
+		return Integration{Kinds: []schema.GroupVersionKind{{Group: "acme.io", Version: "v1", Kind: kind}}, Begin: func() error {
 			began = append(began, kind)
 			return err
 		}}
 	}
 	broken := errors.New("broken")
 	r := &Runnable{Manager: cluster{serves: []string{"First", "Second", "Third"}}, Report: func(schema.GroupKind, bool) {},
-		Waiting: []Newcomer{of("Absent", nil), of("First", nil), of("Second", broken), of("Third", nil)}}
+		Waiting: []Integration{of("Absent", nil), of("First", nil), of("Second", broken), of("Third", nil)}}
 	if err := r.Start(t.Context()); !errors.Is(err, broken) {
 		t.Errorf("error %v, want that of the second", err)
 	}
@@ -69,7 +69,7 @@ func TestTheFirstErrorEndsTheProcess(t *testing.T) {
 func TestKindsWithoutACRDAreWaitedFor(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := &Runnable{Manager: cluster{}, Waiting: []Newcomer{{Kinds: []schema.GroupVersionKind{{Kind: "Absent"}}}}}
+	r := &Runnable{Manager: cluster{}, Waiting: []Integration{{Kinds: []schema.GroupVersionKind{{Kind: "Absent"}}}}}
 	if err := r.Start(ctx); err != nil || len(r.Waiting) != 1 {
 		t.Errorf("error %v, and %d wait", err, len(r.Waiting))
 	}
@@ -85,7 +85,7 @@ func TestAKindThatIsNoLongerServedIsReported(t *testing.T) {
 			told = append(told, fmt.Sprint(kind.Kind, " ", served))
 		}}
 		for _, kind := range []string{"JobSet", "Other", "Absent"} {
-			r.Waiting = append(r.Waiting, Newcomer{Kinds: []schema.GroupVersionKind{{Group: "acme.io", Version: "v1", Kind: kind}},
+			r.Waiting = append(r.Waiting, Integration{Kinds: []schema.GroupVersionKind{{Group: "acme.io", Version: "v1", Kind: kind}},
 				Begin: func() error { return nil }})
 		}
 		ended := make(chan error)
