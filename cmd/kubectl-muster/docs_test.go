@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"k8s.io/utils/clock"
+
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
 )
 
 // inDocs is a command of the plugin in a code span or a line of a code block.
@@ -48,5 +50,34 @@ func TestDocsNameCommandsThatExist(t *testing.T) {
 	}
 	if found < 20 {
 		t.Errorf("the documents name %d commands: they are not found any more", found)
+	}
+}
+
+// TestDocsNameTheOperatorsOfEachKind, with the versions that Muster is tested with.
+func TestDocsNameTheOperatorsOfEachKind(t *testing.T) {
+	text, err := os.ReadFile("../../docs/compatibility.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{}
+	_, table, _ := strings.Cut(string(text), "| kind | operator | version |\n")
+	for line := range strings.Lines(table) {
+		cells := strings.Split(strings.Trim(line, "| \n"), " | ")
+		if len(cells) != 3 {
+			continue
+		}
+		for kind := range strings.SplitSeq(cells[0], ", ") {
+			named[kind] = true
+			if of, known := kinds.OperatorOf(kind); !known || of.Name != cells[1] || of.Version != cells[2] {
+				t.Errorf("docs/compatibility.md has %s %s for %s, which is tested with %s %s", cells[1], cells[2], kind, of.Name, of.Version)
+			}
+		}
+	}
+	for _, k := range kinds.All() {
+		if gvk := k.GroupVersionKind(); !named[gvk.Kind] {
+			if of, known := kinds.OperatorOf(gvk.Kind); known {
+				t.Errorf("docs/compatibility.md lacks %s of %s", gvk.Kind, of.Name)
+			}
+		}
 	}
 }

@@ -25,7 +25,7 @@ import (
 
 func newRunCommand(o *options) *cobra.Command {
 	job := &submit.Options{}
-	file, dryRun, wait := "", false, false
+	file, dryRun, wait, follow := "", false, false, false
 	command := &cobra.Command{
 		Use:   "run NAME --image IMAGE [--gpus N] [flags] -- COMMAND [ARG...] | run [NAME] --script FILE [flags]",
 		Short: "Submit a job from a command line or a script, as sbatch does",
@@ -52,6 +52,8 @@ PyTorchJob has what its operator sets.`,
 	command.Flags().StringVarP(&file, "script", "f", "", "script that the pods run; - is standard input")
 	command.Flags().BoolVar(&dryRun, "dry-run", false, "print the YAML, and create nothing")
 	command.Flags().BoolVar(&wait, "wait", false, "wait until the job has ended, and fail if it has failed")
+	command.Flags().BoolVar(&follow, "logs", false, "as --wait, and follow the logs of the pods once they run; lines of several pods begin "+
+		"with the name of their pod")
 	command.Args = func(command *cobra.Command, args []string) error {
 		before := len(args)
 		if dash := command.ArgsLenAtDash(); dash >= 0 {
@@ -98,7 +100,20 @@ PyTorchJob has what its operator sets.`,
 		if dryRun {
 			return printYAML(command.OutOrStdout(), objects)
 		}
-		return o.submit(command, kube, objects, wait)
+		name, err := create(command, kube, objects)
+		if err != nil || !wait && !follow {
+			return err
+		}
+		s := &subject{kube: kube, object: objects[len(objects)-1]}
+		out := &lines{out: command.OutOrStdout()}
+		if !follow {
+			return o.untilEnded(command.Context(), out, s, name, nil)
+		}
+		l, err := o.newLogs(out)
+		if err != nil {
+			return err
+		}
+		return o.untilEnded(command.Context(), out, s, name, l)
 	}
 	for flag, values := range map[string]cobra.CompletionFunc{
 		"kind":  cobra.FixedCompletions(submit.Kinds, cobra.ShellCompDirectiveNoFileComp),
@@ -164,43 +179,49 @@ func printYAML(out io.Writer, objects []*unstructured.Unstructured) error {
 	return nil
 }
 
-// submit creates the objects, the job last: all or none.
-func (o *options) submit(command *cobra.Command, kube client.Client, objects []*unstructured.Unstructured, wait bool) error {
+// create creates the objects, the job last: all or none. It returns the name of the job, such as job/train.
+func create(command *cobra.Command, kube client.Client, objects []*unstructured.Unstructured) (name string, err error) {
 	ctx, out := command.Context(), command.OutOrStdout()
 	job := objects[len(objects)-1]
 	for _, object := range objects {
 		err := kube.Create(ctx, object.DeepCopy(), client.DryRunAll, client.FieldOwner(fieldManager))
 		switch gvk := object.GroupVersionKind(); {
 		case apierrors.IsAlreadyExists(err):
-			return fmt.Errorf("namespace %s has a %s %s already: choose another name", object.GetNamespace(), gvk.Kind, object.GetName())
+			return "", fmt.Errorf("namespace %s has a %s %s already: choose another name", object.GetNamespace(), gvk.Kind, object.GetName())
 		case view.IsAbsent(err):
-			return view.NotServed(schema.GroupResource{Group: gvk.Group, Resource: strings.ToLower(gvk.Kind) + "s"})
+			return "", view.NotServed(schema.GroupResource{Group: gvk.Group, Resource: strings.ToLower(gvk.Kind) + "s"})
 		case err != nil:
-			return fmt.Errorf("nothing is created: %w", err)
+			return "", fmt.Errorf("nothing is created: %w", err)
 		}
 	}
 	if err := kube.Create(ctx, job, client.FieldOwner(fieldManager)); err != nil {
-		return err
+		return "", err
 	}
 	for _, object := range objects[:len(objects)-1] {
 		object.SetOwnerReferences([]metav1.OwnerReference{{
 			APIVersion: job.GetAPIVersion(), Kind: job.GetKind(), Name: job.GetName(), UID: job.GetUID()}})
 		if err := kube.Create(ctx, object, client.FieldOwner(fieldManager)); err != nil {
-			return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
+			return "", fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
 		}
 	}
-	name := strings.ToLower(job.GetKind()) + "/" + job.GetName()
+	name = strings.ToLower(job.GetKind()) + "/" + job.GetName()
 	fmt.Fprintf(out, "%s is created in namespace %s. What it waits for: kubectl muster explain %[1]s -n %[2]s\n", name, job.GetNamespace())
-	if !wait {
-		return nil
-	}
-	return o.untilEnded(ctx, out, &subject{kube: kube, object: job}, name)
+	return name, nil
 }
 
-// untilEnded prints each state of a job until it has ended.
-func (o *options) untilEnded(ctx context.Context, out io.Writer, s *subject, name string) error {
+// untilEnded prints each state of a job until it has ended, and the logs of its pods unless l is nil.
+func (o *options) untilEnded(ctx context.Context, out io.Writer, s *subject, name string, l *logs) error {
+	if l != nil {
+		// The pods of a job that has ended have ended, too, and so do their logs.
+		defer l.streams.Wait()
+	}
 	last := view.JobState("")
 	return o.until(ctx, s, func() (ended bool, err error) {
+		if l != nil {
+			if err := l.follow(ctx, s); err != nil {
+				return true, err
+			}
+		}
 		if s.workload != nil && s.line.State != last {
 			last = s.line.State
 			words := s.line.Words

@@ -231,6 +231,7 @@ func lacks(t *testing.T, text string, sentences ...string) {
 // told is what a person reads of an answer.
 func told(t *testing.T, a answer) string {
 	t.Helper()
+	conforms(t, a)
 	var out strings.Builder
 	p := newPrinter(&out, asWide)
 	if err := a.print(p); err != nil {
