@@ -71,7 +71,7 @@ func (o *options) history(ctx context.Context, by string, since time.Duration) (
 	if since > 0 {
 		from = o.clock.Now().Add(-since)
 	}
-	past, err := view.ReadPast(ctx, kube, *o.config.Namespace, from)
+	past, err := view.ReadPast(ctx, o.past.Of(kube), *o.config.Namespace, from)
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func (o *options) jobs(ctx context.Context, states []view.JobState) (answer, err
 	lines := slices.DeleteFunc(p.Jobs(*o.config.Namespace), func(l view.JobLine) bool { return !slices.Contains(states, l.State) })
 	if slices.ContainsFunc(lines, func(l view.JobLine) bool { return l.State == view.Failed || l.State == view.Finished }) {
 		// To list jobs takes no right to read the history.
-		if past, err := view.ReadPast(ctx, kube, *o.config.Namespace, time.Time{}); err == nil {
+		if past, err := view.ReadPast(ctx, o.past.Of(kube), *o.config.Namespace, time.Time{}); err == nil {
 			past.AddCosts(lines)
 		}
 	}

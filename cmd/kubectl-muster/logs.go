@@ -91,7 +91,7 @@ func (l *logs) follow(ctx context.Context, s *subject) error {
 
 // copyLines copies a log to its end, each line after the prefix.
 func copyLines(out io.Writer, stream io.ReadCloser, prefix string) {
-	defer stream.Close() //nolint:errcheck // it was read to its end
+	defer stream.Close()
 	in := bufio.NewReader(stream)
 	for {
 		line, err := in.ReadString('\n')

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/version"
+	"github.com/muster-dev/muster/cmd/view"
 )
 
 // usage is the help of commands without the flags that all of them take, which the command options lists.
@@ -35,6 +36,8 @@ type options struct {
 	clock    clock.WithTicker
 	output   string
 	watch    bool
+	// past are the ConfigMaps of the history, which --watch reads each time.
+	past view.KeptConfigMaps
 	// patience bounds how long a forecast may take; 0 is none.
 	patience time.Duration
 }
