@@ -12,7 +12,7 @@
 //	                     instant, with a    Reservation, then    the Auto Scaling
 //	                     minimum            RunInstances         group
 //	all or nothing by    AWS                AWS                  terminating what came
-//	markets              OnDemand, Spot     OnDemand             the group's own
+//	capacity types       OnDemand, Spot     OnDemand             the group's own
 //	at most              1000               1000                 100
 //	attribution after    tags from birth    tags from birth, of  an intent on the
 //	a crash                                 the reservation too  group, then tags

@@ -64,14 +64,14 @@ func New(client *api.Client, region string, clock clock.WithTicker) *Table {
 
 // Of returns the price of a machine, if known. Without a spot price in the zone it is the
 // on-demand price: no discount is assumed.
-func (t *Table) Of(kind, zone string, market v1alpha1.CapacityType) (micro int64, ok bool) {
+func (t *Table) Of(kind, zone string, capacityType v1alpha1.CapacityType) (micro int64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if market == v1alpha1.Reserved {
+	if capacityType == v1alpha1.Reserved {
 		return 0, true // paid for already
 	}
 	floor := floors[kind]
-	if market == v1alpha1.Spot {
+	if capacityType == v1alpha1.Spot {
 		if micro, ok := t.spot[[2]string{kind, zone}]; ok {
 			return micro, true
 		}

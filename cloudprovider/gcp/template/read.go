@@ -186,7 +186,7 @@ func (t *Template) Model() string {
 	return t.provisioning
 }
 
-// CapacityType is the market of the template's provisioning model. Flex-start
+// CapacityType is the capacity type of the template's provisioning model. Flex-start
 // machines stay until they are terminated, within their seven days.
 func (t *Template) CapacityType() v1alpha1.CapacityType {
 	switch {
