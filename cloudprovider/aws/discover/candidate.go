@@ -41,7 +41,7 @@ type candidate struct {
 	source string
 	// reservation that the launch template goes into; empty for none.
 	reservation string
-	// block tells that the launch template is for a Capacity Block.
+	// block: the launch template is for a Capacity Block.
 	block     bool
 	volumeGiB int32
 	// keeps are the devices of volumes that outlive their machines.

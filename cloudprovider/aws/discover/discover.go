@@ -104,7 +104,7 @@ func (f *Discoverer) Discover(ctx context.Context) (cloudprovider.Discovery, err
 	return out, nil
 }
 
-// discovery is a look at the cloud: the groups, and what they speak of.
+// discovery is one read of the cloud: the groups, and the objects that they refer to.
 type discovery struct {
 	*Discoverer
 	candidates []*candidate

@@ -23,7 +23,7 @@ import (
 const leastHold = 5 * time.Minute
 
 // launchReserved reserves all machines, launches them into the reservation, and lets
-// go of it: the machines go on without. Each step looks at what the one before has
+// go of it: the machines go on without. Each step reads what the one before has
 // left, so that it may be repeated.
 func (r *Launcher) launchReserved(ctx context.Context, l *launch) ([]string, error) {
 	made, err := r.reserve(ctx, l)
