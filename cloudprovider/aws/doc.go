@@ -58,7 +58,7 @@
 // P2 is how long after a launch was given up AWS bills a machine of it: a call may take a
 // minute, lists may lag by another, the next one is at most a minute away (five seconds while
 // something is under way), and calls that fail are repeated. A reservation ends at its
-// end date, spec.joinTimeout after it was made, and AWS lets go of it within an hour
+// end date, spec.joinTimeout after it was made, and AWS cancels it within an hour
 // after that.
 //
 // A termination is over once lists show it: until then it is repeated, except for machines that a

@@ -61,8 +61,7 @@ func (r *Launcher) launchReserved(ctx context.Context, l *launch) ([]string, err
 	return ids, r.release(ctx, []inventory.Reservation{*made})
 }
 
-// release lets go of the reservations of a launch whose machines are there: they would
-// be paid for again when the machines end.
+// release cancels the reservations of a launch whose machines exist. Otherwise they would be billed again once the machines end.
 func (r *Launcher) release(ctx context.Context, list []inventory.Reservation) error {
 	for _, made := range list {
 		if !made.Lasts() {

@@ -36,7 +36,7 @@ func (f *Front) staying(name string) []cloudsim.Instance {
 	return slices.DeleteFunc(f.members(name), func(in cloudsim.Instance) bool { return f.leaving[in.ID] })
 }
 
-// replaceLost lets go of what has ended, and launches what the groups then lack.
+// replaceLost removes ended instances from their groups, and launches the instances that the groups then lack.
 func (f *Front) replaceLost() {
 	for i := range f.config.Groups {
 		g := &f.config.Groups[i]
