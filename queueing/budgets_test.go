@@ -128,9 +128,9 @@ func TestAWorkloadIsNotPutOnAnHourThatIsLeft(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := oneQueue(t)
-			group := func(name string, market v1alpha1.CapacityType, ends *metav1.Time) nodegroups.Group {
+			group := func(name string, capacityType v1alpha1.CapacityType, ends *metav1.Time) nodegroups.Group {
 				g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: name}}
-				g.Spec.CapacityType, g.Spec.MaxNodes, g.Spec.EndsAt = market, 1, ends
+				g.Spec.CapacityType, g.Spec.MaxNodes, g.Spec.EndsAt = capacityType, 1, ends
 				g.Spec.PricePerHour = new(resource.MustParse("1"))
 				g.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("96"), "gpu": resource.MustParse("8")}
 				g.Spec.Template.Labels = map[string]string{"pool": "spot"}

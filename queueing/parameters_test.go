@@ -102,7 +102,7 @@ func TestJobsOnlyTightenThePolicyOfTheirQueue(t *testing.T) {
 			request: map[string]string{checks.PolicyParameter: "cheap", "maxPricePerHour": "50"},
 		},
 		"a booking for ten years": {annotations: map[string]string{"bookingTimeout": "87600h"}, want: prefix + `bookingTimeout is "87600h": CapacityPolicy cheap lets it be 10m0s at most`},
-		"another market": {
+		"another capacity type": {
 			annotations: map[string]string{"capacityTypes": "OnDemand"},
 			change:      func(s *v1alpha1.CapacityPolicySpec) { s.CapacityTypes = []v1alpha1.CapacityType{v1alpha1.Spot} },
 			want:        prefix + `capacityTypes is "OnDemand": CapacityPolicy cheap lets it be some of Spot`,

@@ -22,7 +22,7 @@ func blocked(t *testing.T, change func(*simaws.Config)) *sim {
 		account(func(c *simaws.Config) {
 			c.Blocks = []simaws.Block{{ID: "cr-block", Type: kind, Zone: zone, Count: 4,
 				From: metav1.Duration{Duration: 2 * time.Hour}, Until: metav1.Duration{Duration: 10 * time.Hour}}}
-			c.Templates[0].Reservation, c.Templates[0].Market = "cr-block", "capacity-block"
+			c.Templates[0].Reservation, c.Templates[0].MarketType = "cr-block", "capacity-block"
 			change(c)
 		}))
 }
@@ -80,14 +80,14 @@ func TestCapacityBlocksThatCannotBeUsed(t *testing.T) {
 		change func(*simaws.Config)
 		want   string
 	}{
-		"a template that names no block": {func(c *simaws.Config) { c.Templates[0].Reservation = "" }, "name the Capacity Block by its ID"},
-		"a block without the market":     {func(c *simaws.Config) { c.Templates[0].Market = "" }, "set its market type to capacity-block"},
-		"a market without a block": {func(c *simaws.Config) { c.Templates[0].Reservation = "cr-bought" },
+		"a template that names no block":  {func(c *simaws.Config) { c.Templates[0].Reservation = "" }, "name the Capacity Block by its ID"},
+		"a block without the market type": {func(c *simaws.Config) { c.Templates[0].MarketType = "" }, "set its market type to capacity-block"},
+		"a capacity type without a block": {func(c *simaws.Config) { c.Templates[0].Reservation = "cr-bought" },
 			"reservation cr-bought is no Capacity Block: remove the market options"},
 		"a type that is sold in blocks only, on demand": {func(c *simaws.Config) {
-			c.Templates[0].Reservation, c.Templates[0].Market, c.Types[0].Sold = "", "", []string{"capacity-block"}
-		}, "AWS does not sell " + kind + " as on-demand, only as capacity-block: change its market, or have its launch template target a " +
-			"Capacity Block"},
+			c.Templates[0].Reservation, c.Templates[0].MarketType, c.Types[0].Sold = "", "", []string{"capacity-block"}
+		}, "AWS does not sell " + kind + " as on-demand, only as capacity-block: change its capacity type, or have its launch template " +
+			"target a Capacity Block"},
 		"a type that is not sold in blocks": {func(c *simaws.Config) { c.Types[0].Sold = []string{"on-demand", "spot"} },
 			"AWS does not sell " + kind + " as capacity-block, only as on-demand or spot"},
 		"a group that launches itself": {func(c *simaws.Config) { c.Groups[0].Tags[methodTag] = "LaunchInstances" }, "remove the tag " + methodTag},

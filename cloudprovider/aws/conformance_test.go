@@ -19,8 +19,8 @@ import (
 
 func TestConformance(t *testing.T) {
 	for _, tc := range []struct {
-		method v1alpha1.AWSLaunchMethod
-		market v1alpha1.CapacityType
+		method       v1alpha1.AWSLaunchMethod
+		capacityType v1alpha1.CapacityType
 		// action is the call that makes something.
 		action string
 		// together is the level within which the machines of each launch must be; empty for anywhere.
@@ -34,9 +34,9 @@ func TestConformance(t *testing.T) {
 		{v1alpha1.AWSReservation, v1alpha1.OnDemand, "CreatePlacementGroup", rack},
 		{v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand, "LaunchInstances", ""},
 	} {
-		t.Run(strings.Join([]string{string(tc.method), string(tc.market), tc.action, tc.together}, " "), func(t *testing.T) {
+		t.Run(strings.Join([]string{string(tc.method), string(tc.capacityType), tc.action, tc.together}, " "), func(t *testing.T) {
 			conformance.Run(t, func(t *testing.T) *conformance.Cloud {
-				c := conformingCloud(t, tc.method, tc.market, tc.action)
+				c := conformingCloud(t, tc.method, tc.capacityType, tc.action)
 				c.Together.Level = tc.together
 				return c
 			})
@@ -45,14 +45,14 @@ func TestConformance(t *testing.T) {
 }
 
 // conformingCloud has a group of its own and lists that lag.
-func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alpha1.CapacityType, action string) *conformance.Cloud {
+func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, capacityType v1alpha1.CapacityType, action string) *conformance.Cloud {
 	s := newSim(t, plenty(elsewhere, lag(3*time.Second), tagLag(8*time.Second), racksOf(3, 5, 5)), account(func(c *simaws.Config) {
 		c.Groups[0].Max = conformance.MaxNodes
 		other := c.Groups[0]
 		other.Name, other.Subnets = "gpu-elsewhere", []string{"subnet-b"}
 		c.Groups = append(c.Groups, other)
 	}))
-	g, other := nodeGroup(method, market), nodeGroup(method, market)
+	g, other := nodeGroup(method, capacityType), nodeGroup(method, capacityType)
 	other.Name, other.Spec.Zone = "gpu-b", zoneElsewhere
 	other.Spec.AWS.AutoScalingGroup, other.Spec.AWS.Subnet = "gpu-elsewhere", "subnet-b"
 	g.Spec.MaxNodes, other.Spec.MaxNodes = conformance.MaxNodes, conformance.MaxNodes
@@ -68,7 +68,7 @@ func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alp
 		"RefuseTags": "machines of Fleet and Reservation are born with their tags",
 	}
 	var gathers *conformance.Gathering
-	if method != v1alpha1.AWSLaunchInstances && market == v1alpha1.OnDemand {
+	if method != v1alpha1.AWSLaunchInstances && capacityType == v1alpha1.OnDemand {
 		gathers = &conformance.Gathering{Level: rack, Strict: true, Where: s.racks, Made: s.front.PlacementGroups}
 		delete(without, "Gathers")
 	}

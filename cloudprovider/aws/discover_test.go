@@ -45,12 +45,12 @@ func offers(d cloudprovider.Discovery) (out []string) {
 
 func TestDiscover(t *testing.T) {
 	zones := func(w *cloudsim.Config) {
-		for _, market := range []v1alpha1.CapacityType{v1alpha1.OnDemand, v1alpha1.Spot} {
+		for _, capacityType := range []v1alpha1.CapacityType{v1alpha1.OnDemand, v1alpha1.Spot} {
 			w.Pools = append(w.Pools,
-				cloudsim.Pool{PoolKey: cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: kind, Zone: "us-east-1b", Market: market},
+				cloudsim.Pool{PoolKey: cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: kind, Zone: "us-east-1b", CapacityType: capacityType},
 					Prices: []cloudsim.Price{{PerHour: resource.MustParse("17.5")}}},
-				cloudsim.Pool{PoolKey: cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: "p6-b300.48xlarge", Zone: zone, Market: market}},
-				cloudsim.Pool{PoolKey: cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: "g6.xlarge", Zone: zone, Market: market},
+				cloudsim.Pool{PoolKey: cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: "p6-b300.48xlarge", Zone: zone, CapacityType: capacityType}},
+				cloudsim.Pool{PoolKey: cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: "g6.xlarge", Zone: zone, CapacityType: capacityType},
 					Prices: []cloudsim.Price{{PerHour: resource.MustParse("0.3")}}})
 		}
 	}
@@ -63,7 +63,7 @@ func TestDiscover(t *testing.T) {
 			account: func(c *simaws.Config) { c.Groups[0].Min = 2 },
 			want:    []string{"gpu p5.48xlarge us-east-1a OnDemand Fleet min=2 max=256 usd=55040m"},
 		},
-		"a mixed policy is an offering for each type, zone and market that is sold": {
+		"a mixed policy is an offering for each type, zone and capacity type that is sold": {
 			account: func(c *simaws.Config) {
 				c.Types = append(c.Types, simaws.Type{Name: "g6.xlarge", VCPUs: 4, MemoryMiB: 16384, GPUs: 1, GPUMaker: "NVIDIA"})
 				c.Groups[0].Min, c.Groups[0].Subnets = 2, []string{subnet, "subnet-b"}
@@ -113,7 +113,7 @@ func TestDiscover(t *testing.T) {
 				c.Types = append(c.Types, simaws.Type{Name: "g6.xlarge", VCPUs: 4, MemoryMiB: 16384, GPUs: 1, GPUMaker: "NVIDIA"})
 				c.Groups[0].Tags[asg.ManagedTag], c.Groups[0].Mixed = "workers", &simaws.Mixed{Types: []string{kind, "g6.xlarge"}}
 			},
-			refused: "with LaunchInstances the group chooses type and market: allow one of each, or make a group for each",
+			refused: "with LaunchInstances the group chooses the instance type and the capacity type: allow one of each, or make a group for each",
 		},
 		"an EKS managed node group of two zones would terminate a gang": {
 			account: func(c *simaws.Config) {
@@ -194,12 +194,12 @@ func TestDiscover(t *testing.T) {
 			refused: "it chooses instance types by their attributes: name the types, since a gang is planned for known machines",
 		},
 		"a template that buys Spot, in a fleet": {
-			account: func(c *simaws.Config) { c.Templates[0].Market = "spot" },
+			account: func(c *simaws.Config) { c.Templates[0].MarketType = "spot" },
 			refused: "its launch template requests Spot, which a fleet does not accept: remove its market options and use a mixed instances policy",
 		},
 		"a template that buys Spot, launched by the group": {
 			account: func(c *simaws.Config) {
-				c.Templates[0].Market, c.Groups[0].Tags[methodTag] = "spot", "LaunchInstances"
+				c.Templates[0].MarketType, c.Groups[0].Tags[methodTag] = "spot", "LaunchInstances"
 			},
 			want: []string{"gpu p5.48xlarge us-east-1a Spot LaunchInstances min=0 max=256 usd=18730m"},
 		},
@@ -215,14 +215,14 @@ func TestDiscover(t *testing.T) {
 			want: []string{"gpu p5.48xlarge us-east-1a OnDemand LaunchInstances min=0 max=256 usd=55040m"},
 		},
 		"a capacity block": {
-			account: func(c *simaws.Config) { c.Templates[0].Market = "capacity-block" },
-			refused: "its launch template has the market capacity-block and targets no reservation: name the Capacity Block by its ID",
+			account: func(c *simaws.Config) { c.Templates[0].MarketType = "capacity-block" },
+			refused: "its launch template has the market type capacity-block and targets no reservation: name the Capacity Block by its ID",
 		},
 		"a group that would choose by itself": {
 			account: func(c *simaws.Config) {
 				c.Groups[0].Tags[methodTag], c.Groups[0].Mixed = "LaunchInstances", &simaws.Mixed{OnDemandPercent: 50}
 			},
-			refused: "with LaunchInstances the group chooses type and market: allow one of each, or make a group for each",
+			refused: "with LaunchInstances the group chooses the instance type and the capacity type: allow one of each, or make a group for each",
 		},
 		"Spot cannot be reserved": {
 			account: func(c *simaws.Config) {

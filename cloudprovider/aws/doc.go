@@ -12,7 +12,7 @@
 //	                     instant, with a    Reservation, then    the Auto Scaling
 //	                     minimum            RunInstances         group
 //	all or nothing by    AWS                AWS                  terminating what came
-//	markets              OnDemand, Spot     OnDemand             the group's own
+//	capacity types       OnDemand, Spot     OnDemand             the group's own
 //	at most              1000               1000                 100
 //	attribution after    tags from birth    tags from birth, of  an intent on the
 //	a crash                                 the reservation too  group, then tags
@@ -28,7 +28,7 @@
 // The intent of LaunchInstances is a tag on the group, since that call has no tags for
 // machines. It is there from before the call until lists show the machines with their own, and
 // is listed as a hold. It says until when the call may begin, and is written again before a try
-// after that, so every process knows how long one may still be at work. Taking it back repeats the call with its token, which makes
+// after that, so every process can compute how long one may still be at work. Its termination repeats the call with its token, which makes
 // nothing twice and names what there is: that is terminated, unless it runs pods or is booked, and tagged. This works for as long as
 // AWS remembers the token, for which it states no time: machines of a call that has been repeated only
 // after that stay as the group's own.
@@ -46,19 +46,19 @@
 //	there                group              group
 //	known to be near     once nodes have    before machines      once nodes have
 //	                     labels             exist, where AWS     labels
-//	                                        tells the domain
+//	                                        reports the domain
 //
 // Muster makes a cluster placement group for each launch, of the name muster-<hash of the cluster's UID, the token and the
 // zone>, unless the group or its launch template says where its machines are, the type cannot be in one, or the machines come
 // from a reservation that was bought. It is deleted five minutes after the last launch, machine or reservation that needed it,
 // and one that another process has left behind after a quarter of an hour. Where none can be made the machines are launched without, and a
-// warning of the group says why. A reservation is made in the placement group; if the machines must join others and AWS tells
+// warning of the group says why. A reservation is made in the placement group; if the machines must join others and AWS reports
 // that it is elsewhere, it is cancelled before any machine exists.
 //
 // P2 is how long after a launch was given up AWS bills a machine of it: a call may take a
 // minute, lists may lag by another, the next one is at most a minute away (five seconds while
 // something is under way), and calls that fail are repeated. A reservation ends at its
-// end date, spec.joinTimeout after it was made, and AWS lets go of it within an hour
+// end date, spec.joinTimeout after it was made, and AWS cancels it within an hour
 // after that.
 //
 // A termination is over once lists show it: until then it is repeated, except for machines that a

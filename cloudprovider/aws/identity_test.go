@@ -194,9 +194,9 @@ func TestTwoClustersForADay(t *testing.T) {
 			asg.Name, asg.Tags = fmt.Sprintf("gpu-%d-%s", i, c.uid[:4]), maps.Clone(asg.Tags)
 			asg.Tags[inventory.ClusterUIDTag] = c.uid
 			config.Groups = append(config.Groups, asg)
-			g := nodeGroup(w.method, w.market)
+			g := nodeGroup(w.method, w.capacityType)
 			g.Name, g.Spec.AWS.AutoScalingGroup = asg.Name, asg.Name
-			if w.market == v1alpha1.Reserved {
+			if w.capacityType == v1alpha1.Reserved {
 				g.Spec.AWS.CapacityReservation = "cr-" + c.uid[:4]
 			}
 			c.groups = append(c.groups, g)

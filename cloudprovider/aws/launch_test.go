@@ -19,11 +19,11 @@ import (
 
 // ways are all ways to launch.
 var ways = []struct {
-	name   string
-	method v1alpha1.AWSLaunchMethod
-	market v1alpha1.CapacityType
-	call   string
-	pool   cloudsim.PoolKey
+	name         string
+	method       v1alpha1.AWSLaunchMethod
+	capacityType v1alpha1.CapacityType
+	call         string
+	pool         cloudsim.PoolKey
 }{
 	{"Fleet/OnDemand", v1alpha1.AWSFleet, v1alpha1.OnDemand, "CreateFleet", demandPool},
 	{"Fleet/Spot", v1alpha1.AWSFleet, v1alpha1.Spot, "CreateFleet", spotPool},
@@ -36,13 +36,13 @@ var ways = []struct {
 func way(t *testing.T, i int, world cloudsim.Config, account simaws.Config) (*sim, *v1alpha1.NodeGroup) {
 	t.Helper()
 	w := ways[i]
-	if w.market == v1alpha1.Reserved {
+	if w.capacityType == v1alpha1.Reserved {
 		// The account has reserved 64 machines, and the pool has no others.
 		world.Pools = append(world.Pools, cloudsim.Pool{PoolKey: reservedPool})
 	}
 	s := newSim(t, world, account)
-	g := nodeGroup(w.method, w.market)
-	if w.market == v1alpha1.Reserved {
+	g := nodeGroup(w.method, w.capacityType)
+	if w.capacityType == v1alpha1.Reserved {
 		if _, refused := s.world.Reserve("cr-bought", cloudsim.Order{Pool: reservedPool, Count: 64}, time.Time{}); refused != nil {
 			t.Fatal(refused)
 		}
@@ -174,7 +174,7 @@ func TestNothingComesOfAStockout(t *testing.T) {
 	eachWay(t, func(t *testing.T, i int) {
 		s, g := way(t, i, plenty(holds(63)), account())
 		count := 64
-		if ways[i].market == v1alpha1.Reserved {
+		if ways[i].capacityType == v1alpha1.Reserved {
 			count = 65 // more than are reserved
 		}
 		p := s.provider()
@@ -219,11 +219,11 @@ func TestWhatABrokenFleetLaunchedComesBesideTheError(t *testing.T) {
 
 func TestQuotaIsNoStockout(t *testing.T) {
 	eachWay(t, func(t *testing.T, i int) {
-		if ways[i].market == v1alpha1.Reserved {
+		if ways[i].capacityType == v1alpha1.Reserved {
 			t.Skip("places that are reserved have been counted before")
 		}
 		s, g := way(t, i, plenty(func(c *cloudsim.Config) {
-			c.Quotas = []cloudsim.Quota{{Cloud: v1alpha1.ProviderAWS, Market: ways[i].market, Machines: 7}}
+			c.Quotas = []cloudsim.Quota{{Cloud: v1alpha1.ProviderAWS, CapacityType: ways[i].capacityType, Machines: 7}}
 		}), account())
 		_, err := s.provider().Launch(context.Background(), request(g, 8, token))
 		if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Quota {

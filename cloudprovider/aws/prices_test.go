@@ -143,8 +143,8 @@ func TestAdvice(t *testing.T) {
 		c.Scores = []simaws.Score{{Type: kind, Zone: zone, Score: 7}, {Type: kind, Zone: "us-east-1b", Score: 2}}
 	}))
 	var groups []*v1alpha1.NodeGroup
-	add := func(name, of, kind, subnet string, market v1alpha1.CapacityType) {
-		g := nodeGroup(v1alpha1.AWSFleet, market)
+	add := func(name, of, kind, subnet string, capacityType v1alpha1.CapacityType) {
+		g := nodeGroup(v1alpha1.AWSFleet, capacityType)
 		g.Name, g.Spec.AWS.AutoScalingGroup, g.Spec.AWS.InstanceType, g.Spec.AWS.Subnet = name, of, kind, subnet
 		groups = append(groups, g)
 	}

@@ -33,7 +33,7 @@ type Config struct {
 	// Cluster is the cluster's name. Muster touches only what carries the tag
 	// kubernetes.io/cluster/<Cluster>.
 	Cluster string
-	// ClusterUID tells clusters of the same name apart, see cloudprovider.Cluster.
+	// ClusterUID distinguishes clusters of the same name, see cloudprovider.Cluster.
 	ClusterUID string
 	// Endpoint stands in for the addresses of all services; empty for AWS's own.
 	Endpoint string
@@ -156,7 +156,7 @@ func (p *Provider) list(ctx context.Context) (poll.Listing, error) {
 }
 
 // terminate terminates machines and cancels holds. The kind of a name follows from its form, and Auto
-// Scaling tells the owner of a machine, so it works for deleted groups, too.
+// Scaling reports the owner of a machine, so it works for deleted groups, too.
 func (p *Provider) terminate(ctx context.Context, _ string, names []string) error {
 	var ids []string
 	var errs []error

@@ -34,7 +34,7 @@ func TestQuotasOfInstanceTypes(t *testing.T) {
 	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Quotas, c.PageSize = listedQuotas, 3 }))
 	for _, tc := range []struct {
 		instanceType string
-		market       v1alpha1.CapacityType
+		capacityType v1alpha1.CapacityType
 		want         string
 		limit        int64
 	}{
@@ -53,14 +53,14 @@ func TestQuotasOfInstanceTypes(t *testing.T) {
 		{"p6-b200.48xlarge", v1alpha1.Spot, "Spot instances of type p6-b200.48xlarge", -1},
 		{"dl1.24xlarge", v1alpha1.OnDemand, "OnDemand instances of type dl1.24xlarge", -1},
 	} {
-		g := cloudprovider.Found{Name: "gpu", Spec: nodeGroup(v1alpha1.AWSFleet, tc.market).Spec}
+		g := cloudprovider.Found{Name: "gpu", Spec: nodeGroup(v1alpha1.AWSFleet, tc.capacityType).Spec}
 		g.Spec.AWS.InstanceType = tc.instanceType
 		list, err := s.provider().Quotas(context.Background(), []cloudprovider.Found{g})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(list) != 1 || !strings.Contains(list[0].Name, tc.want) || list[0].Limit != tc.limit {
-			t.Errorf("%s %s counts against %+v, want %s with %d", tc.market, tc.instanceType, list, tc.want, tc.limit)
+			t.Errorf("%s %s counts against %+v, want %s with %d", tc.capacityType, tc.instanceType, list, tc.want, tc.limit)
 		}
 	}
 }
@@ -68,8 +68,8 @@ func TestQuotasOfInstanceTypes(t *testing.T) {
 // TestQuotasAreSharedByGroups of one family and capacity type, and reservations need none.
 func TestQuotasAreSharedByGroups(t *testing.T) {
 	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Quotas = listedQuotas }))
-	of := func(name string, market v1alpha1.CapacityType, machines int32) cloudprovider.Found {
-		g := cloudprovider.Found{Name: name, Spec: nodeGroup(v1alpha1.AWSFleet, market).Spec}
+	of := func(name string, capacityType v1alpha1.CapacityType, machines int32) cloudprovider.Found {
+		g := cloudprovider.Found{Name: name, Spec: nodeGroup(v1alpha1.AWSFleet, capacityType).Spec}
 		g.Spec.MaxNodes, g.Spec.Template.Capacity = machines, corev1.ResourceList{"cpu": resource.MustParse("192")}
 		return g
 	}

@@ -47,9 +47,9 @@ const (
 	patience = 250 * time.Millisecond
 )
 
-var spotPool = cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: kind, Zone: zone, Market: v1alpha1.Spot}
-var demandPool = cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: kind, Zone: zone, Market: v1alpha1.OnDemand}
-var reservedPool = cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: kind, Zone: zone, Market: v1alpha1.Reserved}
+var spotPool = cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: kind, Zone: zone, CapacityType: v1alpha1.Spot}
+var demandPool = cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: kind, Zone: zone, CapacityType: v1alpha1.OnDemand}
+var reservedPool = cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: kind, Zone: zone, CapacityType: v1alpha1.Reserved}
 
 // seenPermissions are those that the tests of the package have needed.
 var (
@@ -219,11 +219,11 @@ func tagLag(d time.Duration) func(*cloudsim.Config) {
 }
 
 // nodeGroup is the offering that the tests launch.
-func nodeGroup(method v1alpha1.AWSLaunchMethod, market v1alpha1.CapacityType) *v1alpha1.NodeGroup {
+func nodeGroup(method v1alpha1.AWSLaunchMethod, capacityType v1alpha1.CapacityType) *v1alpha1.NodeGroup {
 	return &v1alpha1.NodeGroup{
 		ObjectMeta: metav1.ObjectMeta{Name: "gpu-a"},
 		Spec: v1alpha1.NodeGroupSpec{
-			Provider: v1alpha1.ProviderAWS, Zone: zone, CapacityType: market, MaxNodes: 256,
+			Provider: v1alpha1.ProviderAWS, Zone: zone, CapacityType: capacityType, MaxNodes: 256,
 			AWS: &v1alpha1.AWSGroup{Region: region, AutoScalingGroup: group, InstanceType: kind, Subnet: subnet, LaunchMethod: method},
 		},
 	}

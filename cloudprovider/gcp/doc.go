@@ -39,7 +39,7 @@
 // What Muster makes is known by the UID of the cluster's namespace kube-system: a label of
 // the machines that stand beside a MIG, and a hash in the names of all. So clusters of one
 // name, such as the two of an upgrade or a restored copy, leave each other's machines alone;
-// and a cluster that was made again knows nothing of the machines of the former.
+// and a cluster that was created again does not own the machines of the former.
 //
 // # Launch methods
 //
@@ -77,7 +77,7 @@
 //
 // Names follow from the launch's token, see inventory.Names, so that a call that is repeated
 // makes nothing twice, however late: the cloud makes no two instances of a name in a
-// zone. Within an hour it also knows the call by its requestId.
+// zone. Within an hour it also recognizes the call by its requestId.
 //
 // The bound on the life of a machine of a launch that was given up is Bound for all
 // of them, while the cloud answers and Muster runs. Without Muster such a machine stays,
@@ -106,7 +106,7 @@
 // Those of a bulk insert that consume a reservation with blocks go into one of its blocks or sub-blocks, which is known before
 // machines exist: the one that has the fewest free healthy hosts of those that hold all, by the reservation affinity
 // projects/…/reservations/…/reservationBlocks/…/reservationSubBlocks/… that Google documents for node pools of GKE on A3 Ultra, A4
-// and A4X. It is remembered for the hour in which the cloud knows the call, so that a call that is repeated is the same.
+// and A4X. It is remembered for the hour in which the cloud recognizes the call, so that a call that is repeated is the same.
 //
 // Machines of provisioning model RESERVATION_BOUND end with their reservation, as its deleteAtTime
 // says, and so does their NodeGroup. Of others, such as those on flex-start, the cloud says by

@@ -251,9 +251,9 @@ func names(machines []cloudprovider.Machine) (out []string) {
 }
 
 // pool of machines of a zone.
-func pool(zone string, market v1alpha1.CapacityType, holds int32, faults ...v1alpha1.KwokFault) cloudsim.Pool {
+func pool(zone string, capacityType v1alpha1.CapacityType, holds int32, faults ...v1alpha1.KwokFault) cloudsim.Pool {
 	return cloudsim.Pool{
-		PoolKey: cloudsim.PoolKey{Cloud: v1alpha1.ProviderGCP, Type: h100, Zone: zone, Market: market},
+		PoolKey: cloudsim.PoolKey{Cloud: v1alpha1.ProviderGCP, Type: h100, Zone: zone, CapacityType: capacityType},
 		Script:  v1alpha1.KwokPool{Holds: &holds, BootDelay: metav1.Duration{Duration: time.Minute}, Faults: faults},
 		Prices:  []cloudsim.Price{{PerHour: resource.MustParse("88")}},
 	}
@@ -320,7 +320,7 @@ func launchOf(g *v1alpha1.NodeGroup, count int) cloudprovider.LaunchRequest {
 	return cloudprovider.LaunchRequest{Group: g, Count: count, Token: token, Request: "team-a/training"}
 }
 
-// every is a pool for every market and zone of simulated.
+// every is a pool for every capacity type and zone of simulated.
 func every(holds int32, faults ...v1alpha1.KwokFault) []cloudsim.Pool {
 	return []cloudsim.Pool{
 		pool(zoneA, v1alpha1.OnDemand, holds, faults...), pool(zoneA, v1alpha1.Spot, holds, faults...), pool(zoneB, v1alpha1.OnDemand, holds, faults...),

@@ -68,7 +68,7 @@ func TestLaunchWhole(t *testing.T) {
 func TestLaunchRefused(t *testing.T) {
 	dry := []cloudsim.Pool{pool(zoneA, v1alpha1.OnDemand, 2), pool(zoneA, v1alpha1.Spot, 2), pool(zoneB, v1alpha1.OnDemand, 2)}
 	quota := []cloudsim.Quota{
-		{Cloud: v1alpha1.ProviderGCP, Market: v1alpha1.OnDemand, Machines: 2}, {Cloud: v1alpha1.ProviderGCP, Market: v1alpha1.Spot, Machines: 2},
+		{Cloud: v1alpha1.ProviderGCP, CapacityType: v1alpha1.OnDemand, Machines: 2}, {Cloud: v1alpha1.ProviderGCP, CapacityType: v1alpha1.Spot, Machines: 2},
 	}
 	for name, tc := range map[string]struct {
 		group string

@@ -33,7 +33,7 @@ type Config struct {
 	// Cluster is the cluster's name, which the instance templates of its groups say. On GKE it
 	// is GKE's.
 	Cluster string
-	// ClusterUID tells clusters of the same name apart, see cloudprovider.Cluster.
+	// ClusterUID distinguishes clusters of the same name, see cloudprovider.Cluster.
 	ClusterUID string
 	// Location of a GKE cluster, its region or zone: GKE's names are unique within one.
 	Location string

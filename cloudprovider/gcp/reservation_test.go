@@ -102,7 +102,7 @@ func TestAReservationThatIsOver(t *testing.T) {
 	}
 	spec := after.Groups[0].Spec
 	if spec.MaxNodes != 0 || spec.MinNodes != 0 || spec.CapacityType != v1alpha1.Reserved {
-		t.Errorf("once it is over the group is %+v, want no more machines of the same market", spec)
+		t.Errorf("once it is over the group is %+v, want no more machines of the same capacity type", spec)
 	}
 	if free := before.Groups[0].Spec.PricePerHour; spec.PricePerHour == nil || free != nil && spec.PricePerHour.Cmp(*free) <= 0 {
 		t.Errorf("once it is over a machine costs %v, before %v", spec.PricePerHour, free)

@@ -29,7 +29,7 @@ type RackLine struct {
 	// Nodes of it, of which Open take pods: the others are not Ready, or cordoned.
 	Nodes int `json:"nodes"`
 	Open  int `json:"open"`
-	// Resources have devices first.
+	// Resources lists devices first.
 	Resources []RackResource `json:"resources"`
 	// Workloads on it, those with most pods first. OtherPods are those of no Workload.
 	Workloads []RackWorkload `json:"workloads"`

@@ -42,16 +42,16 @@ type Config struct {
 	TagLag metav1.Duration `json:"tagLag,omitempty"`
 }
 
-// PoolKey names a pool: machines of one type, in one zone, bought in one market.
+// PoolKey names a pool: machines of one type, in one zone, of one capacity type.
 type PoolKey struct {
-	Cloud  v1alpha1.Provider     `json:"cloud"`
-	Type   string                `json:"type"`
-	Zone   string                `json:"zone"`
-	Market v1alpha1.CapacityType `json:"market"`
+	Cloud        v1alpha1.Provider     `json:"cloud"`
+	Type         string                `json:"type"`
+	Zone         string                `json:"zone"`
+	CapacityType v1alpha1.CapacityType `json:"capacityType"`
 }
 
 func (k PoolKey) String() string {
-	return fmt.Sprintf("%s/%s/%s/%s", k.Cloud, k.Type, k.Zone, k.Market.LabelValue())
+	return fmt.Sprintf("%s/%s/%s/%s", k.Cloud, k.Type, k.Zone, k.CapacityType.LabelValue())
 }
 
 // Pool is a pool with its script and its prices.
@@ -69,17 +69,17 @@ type Price struct {
 	PerHour resource.Quantity `json:"perHour"`
 }
 
-// Quota is how many machines and reserved places of a market an account may have in
+// Quota is how many machines and reserved places of a capacity type an account may have in
 // the zones whose names begin with Region.
 type Quota struct {
-	Cloud    v1alpha1.Provider     `json:"cloud"`
-	Region   string                `json:"region,omitempty"`
-	Market   v1alpha1.CapacityType `json:"market"`
-	Machines int                   `json:"machines"`
+	Cloud        v1alpha1.Provider     `json:"cloud"`
+	Region       string                `json:"region,omitempty"`
+	CapacityType v1alpha1.CapacityType `json:"capacityType"`
+	Machines     int                   `json:"machines"`
 }
 
 func (q Quota) covers(k PoolKey) bool {
-	return q.Cloud == k.Cloud && q.Market == k.Market && strings.HasPrefix(k.Zone, q.Region)
+	return q.Cloud == k.Cloud && q.CapacityType == k.CapacityType && strings.HasPrefix(k.Zone, q.Region)
 }
 
 // CallFaultType is a way in which a call goes wrong.
@@ -207,8 +207,8 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("%s.type is missing: give a machine type, for example p5.48xlarge", at)
 		case p.Zone == "":
 			return fmt.Errorf("%s.zone is missing: give a zone, for example us-east-1a", at)
-		case !slices.Contains(markets, p.Market):
-			return fmt.Errorf("%s.market is %q: it must be Reserved, Spot or OnDemand", at, p.Market)
+		case !slices.Contains(capacityTypes, p.CapacityType):
+			return fmt.Errorf("%s.capacityType is %q: it must be Reserved, Spot or OnDemand", at, p.CapacityType)
 		case seen[p.PoolKey]:
 			return fmt.Errorf("%s is the pool %s once more: a pool is listed once", at, p.PoolKey)
 		}
@@ -260,7 +260,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-var markets = []v1alpha1.CapacityType{v1alpha1.Reserved, v1alpha1.Spot, v1alpha1.OnDemand}
+var capacityTypes = []v1alpha1.CapacityType{v1alpha1.Reserved, v1alpha1.Spot, v1alpha1.OnDemand}
 
 // microUSD is the price of an hour in millionths of a USD, at that time from the
 // world's beginning, and when the next one holds; zero for never.

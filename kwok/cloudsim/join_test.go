@@ -20,7 +20,7 @@ import (
 // joined is a cluster that one machine of the cloud, called m, has joined.
 func joined(t *testing.T, cloud v1alpha1.Provider, c Config) (*World, *joining, *testingclock.FakeClock) {
 	t.Helper()
-	key := PoolKey{Cloud: cloud, Type: "a3", Zone: "z-a", Market: v1alpha1.OnDemand}
+	key := PoolKey{Cloud: cloud, Type: "a3", Zone: "z-a", CapacityType: v1alpha1.OnDemand}
 	c.Pools = []Pool{{PoolKey: key}}
 	clock := testingclock.NewFakeClock(noon)
 	w, err := New(c, clock)

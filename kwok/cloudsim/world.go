@@ -324,8 +324,8 @@ func (w *World) overQuota(k PoolKey, count int) *v1alpha1.KwokError {
 		}
 		if used+count > q.Machines {
 			return &v1alpha1.KwokError{Class: v1alpha1.Quota, Code: pool.CodeMaxMachines,
-				Message: fmt.Sprintf("the account may have %d machines of market %s in %s%s, has %d and asked for %d more",
-					q.Machines, q.Market, q.Cloud, " "+q.Region, used, count)}
+				Message: fmt.Sprintf("the account may have %d machines of capacity type %s in %s%s, has %d and asked for %d more",
+					q.Machines, q.CapacityType, q.Cloud, " "+q.Region, used, count)}
 		}
 	}
 	return nil

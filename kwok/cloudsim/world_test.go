@@ -22,9 +22,9 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-var spot = PoolKey{Cloud: v1alpha1.ProviderAWS, Type: "p5.48xlarge", Zone: "us-east-1a", Market: v1alpha1.Spot}
+var spot = PoolKey{Cloud: v1alpha1.ProviderAWS, Type: "p5.48xlarge", Zone: "us-east-1a", CapacityType: v1alpha1.Spot}
 
-func onDemand() PoolKey { k := spot; k.Market = v1alpha1.OnDemand; return k }
+func onDemand() PoolKey { k := spot; k.CapacityType = v1alpha1.OnDemand; return k }
 
 func d(s string) metav1.Duration {
 	out, err := time.ParseDuration(s)
@@ -250,12 +250,12 @@ func TestAReservationIsInDomains(t *testing.T) {
 	s.want("in their rack", s.in(), map[string]int{"a": 1})
 }
 
-func TestQuotaCoversAMarketOfARegion(t *testing.T) {
+func TestQuotaCoversACapacityTypeOfARegion(t *testing.T) {
 	other := holding(9)
 	other.Zone = "us-east-1b"
 	s := tell(t, Config{
 		Pools:  []Pool{holding(9), other, {PoolKey: onDemand()}},
-		Quotas: []Quota{{Cloud: v1alpha1.ProviderAWS, Region: "us-east-1", Market: v1alpha1.Spot, Machines: 4}},
+		Quotas: []Quota{{Cloud: v1alpha1.ProviderAWS, Region: "us-east-1", CapacityType: v1alpha1.Spot, Machines: 4}},
 	})
 	if _, refusal := s.Reserve("cr-1", Order{Pool: spot, Count: 2}, time.Time{}); refusal != nil {
 		t.Fatal(refusal)
@@ -267,7 +267,7 @@ func TestQuotaCoversAMarketOfARegion(t *testing.T) {
 	ids, _ = s.launch(spot, 2, 2, "cr-1")
 	s.want("what was reserved counts once", len(ids), 2)
 	ids, _ = s.launch(onDemand(), 3, 3, "")
-	s.want("another market is free", len(ids), 3)
+	s.want("another capacity type is free", len(ids), 3)
 }
 
 func TestTheBillIsByMachineAndSecond(t *testing.T) {
@@ -425,7 +425,7 @@ func TestConfigurationsThatAreWrong(t *testing.T) {
 		{"another cloud", Config{Pools: []Pool{{PoolKey: PoolKey{Cloud: "azure"}}}}, `pools[0].cloud is "azure": it must be aws or gcp`},
 		{"no type", Config{Pools: []Pool{{PoolKey: PoolKey{Cloud: "aws"}}}}, "pools[0].type is missing"},
 		{"no zone", Config{Pools: []Pool{{PoolKey: PoolKey{Cloud: "aws", Type: "p5.48xlarge"}}}}, "pools[0].zone is missing"},
-		{"no market", Config{Pools: []Pool{{PoolKey: PoolKey{Cloud: "aws", Type: "p5.48xlarge", Zone: "a"}}}}, `pools[0].market is "": it must be Reserved, Spot or OnDemand`},
+		{"no capacity type", Config{Pools: []Pool{{PoolKey: PoolKey{Cloud: "aws", Type: "p5.48xlarge", Zone: "a"}}}}, `pools[0].capacityType is "": it must be Reserved, Spot or OnDemand`},
 		{"a pool twice", Config{Pools: []Pool{holding(1), holding(2)}}, "pools[1] is the pool aws/p5.48xlarge/us-east-1a/spot once more"},
 		{"prices out of order", Config{Pools: []Pool{{PoolKey: spot, Prices: []Price{{From: d("1h")}, {From: d("1h")}}}}}, "pools[0].prices[1].from is 1h0m0s"},
 		{"a negative price", Config{Pools: []Pool{{PoolKey: spot, Prices: []Price{{PerHour: resource.MustParse("-1")}}}}}, "pools[0].prices[0].perHour is -1"},

@@ -103,8 +103,7 @@ func (s *scene) requestIs(condition string) bool {
 	return s.request != nil && meta.IsStatusConditionTrue(s.request.Status.Conditions, condition)
 }
 
-// reason is what the request or the workload gives as the reason for where it
-// stands.
+// reason returns the message of the deciding condition, and which object has it.
 func (s *scene) reason() string {
 	if s.request != nil {
 		for _, kind := range []string{provreq.Failed, provreq.Provisioned, provreq.Accepted} {

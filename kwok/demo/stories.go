@@ -67,7 +67,7 @@ var stories = []story{
 		watch: neverInPart(onDemand, 8),
 	},
 	{
-		letter: "c", title: "A spot pool has 7 of the 8 machines: nothing is kept, the next market is tried", manifest: "job-thrifty.yaml",
+		letter: "c", title: "A spot pool has 7 of the 8 machines: nothing is kept, the next capacity type is tried", manifest: "job-thrifty.yaml",
 		name: "sweep", group: onDemand, gang: 8,
 		chapters: []chapter{
 			func(s *scene) string {

@@ -326,7 +326,7 @@ func TestWhatIsUnusualAndTaken(t *testing.T) {
 				"{kueue.x-k8s.io/job-min-parallelism: \"1\"}\n"},
 		"a node by its host name": {
 			"  - pods: 2\n", "  - pods: 2\n    nodeSelector: {kubernetes.io/hostname: node-0}\n"},
-		"a market that a group does not name": {
+		"a capacity type that a group does not name": {
 			"  - pods: 2\n", "  - pods: 2\n    nodeSelector: {muster.dev/capacity-type: on-demand}\n"},
 		"a queue of each team": {
 			"arrivals:\n- name: job\n",

@@ -84,8 +84,8 @@ func fasterPolicy(spec map[string]any, speed int) {
 			divide(times, name, speed)
 		}
 		if fallback, ok := times["fallbackAfter"].(map[string]any); ok {
-			for market := range fallback {
-				divide(fallback, market, speed)
+			for capacityType := range fallback {
+				divide(fallback, capacityType, speed)
 			}
 		}
 	}
@@ -139,8 +139,8 @@ func fasterParameter(name, value string, speed int) string {
 	case v1alpha1.ParamFallbackAfter:
 		parts := strings.Split(value, ",")
 		for i, part := range parts {
-			if market, after, ok := strings.Cut(part, "="); ok {
-				parts[i] = market + "=" + fasterText(after, speed)
+			if capacityType, after, ok := strings.Cut(part, "="); ok {
+				parts[i] = capacityType + "=" + fasterText(after, speed)
 			}
 		}
 		return strings.Join(parts, ",")

@@ -42,7 +42,7 @@ type CapacityPolicySpec struct {
 	// overrides bounds how far annotations of jobs and parameters of requests may loosen this
 	// policy. Unset means that they may only tighten it: a lower price, a shorter booking,
 	// fewer capacity types, longer waits, an earlier start. A job or request beyond the bound
-	// waits, and its condition tells the bound.
+	// waits, and its condition states the bound.
 	// +optional
 	Overrides *CapacityOverrides `json:"overrides,omitempty"`
 
@@ -122,13 +122,13 @@ type CapacityPolicySpec struct {
 
 	// limits bound the machines that Muster launches for each selected namespace. The limits
 	// of all CapacityPolicies apply, whichever a request names. A request over a limit waits,
-	// and its condition tells by how much. Unset means no limit.
+	// and its condition states by how much. Unset means no limit.
 	// +optional
 	Limits *CapacityLimits `json:"limits,omitempty"`
 
 	// budgets bound the cost, per period, of machines that Muster launches for namespaces or
 	// their queues. The budgets of all CapacityPolicies apply, whichever a request names. A
-	// gang that would exceed a budget waits, and its condition tells by how much; a gang that
+	// gang that would exceed a budget waits, and its condition states by how much; a gang that
 	// has its machines is never stopped.
 	// +optional
 	// +listType=map
@@ -327,7 +327,7 @@ type BudgetStatus struct {
 type LateReaction string
 
 const (
-	// LateHold: the job stays in its queue with a condition that tells so, and gets no machines
+	// LateHold: the job stays in its queue with a condition that says so, and gets no machines
 	// until its limit is extended.
 	LateHold LateReaction = "Hold"
 	// LateDeactivate: the job's Workload is deactivated.

@@ -52,7 +52,7 @@ const (
 
 	// TerminateAtOnceAnnotation on a NodeGroup is how many machines may be terminated though
 	// their node has gone or is not Ready, or though no request has launched them, where they are so many at once
-	// that Muster asks.
+	// that Muster waits for approval.
 	TerminateAtOnceAnnotation = "muster.dev/terminate-at-once"
 
 	// AcceptedPurchasesAnnotation on a ProvisioningRequest that buys nothing more, since it has bought too much, is up to how many
@@ -64,7 +64,7 @@ const (
 	RepairedAnnotation = "muster.dev/repaired"
 
 	// AutoscalerLaunchesAnnotation on a NodeGroup is the record of the launches that a
-	// cluster-autoscaler has asked for, from before the cloud is called.
+	// cluster-autoscaler has requested, from before the cloud is called.
 	AutoscalerLaunchesAnnotation = "muster.dev/autoscaler-launches"
 
 	// BookedLabelPrefix, followed by the key of a request, labels the nodes that the request

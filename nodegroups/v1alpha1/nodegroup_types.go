@@ -53,7 +53,7 @@ type NodeGroupSpec struct {
 
 	// scaledBy is what launches and terminates the machines. In groups of ClusterAutoscaler Muster
 	// does neither by itself: it books free capacity there, and `muster externalgrpc` does what a
-	// cluster-autoscaler asks for.
+	// cluster-autoscaler requests.
 	// +optional
 	// +kubebuilder:default=Muster
 	ScaledBy Scaler `json:"scaledBy,omitempty"`
@@ -121,7 +121,7 @@ type NodeGroupSpec struct {
 	// +required
 	Template NodeTemplate `json:"template"`
 
-	// topology names the node labels that tell where the cloud has put a machine of the group,
+	// topology names the node labels that show where the cloud has placed a machine of the group,
 	// such as its rack, and that are known only once it has joined. A gang that requires to be
 	// within one domain of such a label is launched in this group alone: Muster waits for the
 	// labels, keeps the machines of the largest domain and launches the others again, or takes
@@ -357,7 +357,7 @@ type NodeTemplate struct {
 	StartupTaints []corev1.Taint `json:"startupTaints,omitempty"`
 
 	// capacity of one machine, for example cpu, memory, pods and nvidia.com/gpu. cpu and
-	// memory are required; pods is 110 by default. 0 tells of a device that nodes do not offer,
+	// memory are required; pods is 110 by default. 0 means a device that nodes do not offer,
 	// such as GPUs that are partitioned.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="'cpu' in self && 'memory' in self",message="capacity must name cpu and memory"
@@ -561,7 +561,7 @@ const (
 type KwokFaultType string
 
 const (
-	// FaultDry: between from and until the pool has only as many machines as holds tells, by
+	// FaultDry: between from and until the pool has only as many machines as holds states, by
 	// default none. Machines in use stay.
 	FaultDry KwokFaultType = "Dry"
 	// FaultLaunchError: a launch fails as a whole with the given error.
@@ -664,7 +664,7 @@ type KwokError struct {
 	Message string `json:"message,omitempty"`
 }
 
-// ErrorClass tells what follows from a cloud's error.
+// ErrorClass states what follows from a cloud's error.
 // +kubebuilder:validation:Enum=Stockout;Quota;Network;Throttle;Outage;Auth;Config;Timeout;Lost;Scattered
 type ErrorClass string
 
@@ -762,7 +762,7 @@ type NodeGroupStatus struct {
 	// +optional
 	Advice *Advice `json:"advice,omitempty"`
 
-	// conditions: Obtainable tells whether launches may be tried, TemplateMatches whether the
+	// conditions: Obtainable states whether launches may be tried, TemplateMatches whether the
 	// nodes match spec.template, Sound whether nothing interferes with Muster, NodesPresent
 	// whether machines that seem lost may be terminated, ScaleDownAllowed whether idle ones that others have launched may be.
 	// +optional

@@ -188,7 +188,7 @@ func TestWhatIsRememberedOfANodeGoesWithIt(t *testing.T) {
 	}
 	m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
 	m.Snapshot(noon)
-	// One on a node that was never heard of.
+	// A pod on an unknown node.
 	m.Set(v.pod("lost", "m", 2, ofJob))
 	m.Set(v.pod("lost", "m", 2, ofJob, podPhase(corev1.PodFailed)))
 	m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "lost"}})

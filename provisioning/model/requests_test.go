@@ -165,12 +165,12 @@ func TestRequestsOnlyTightenTheirPolicy(t *testing.T) {
 		timeout    time.Duration
 		micro      int64
 	}{
-		"nothing said has the default":   {nil, "", 5 * time.Minute, 20e6},
-		"longer than the default":        {map[string]provreq.Parameter{v1alpha1.ParamBookingTimeout: "87600h"}, `parameter bookingTimeout is "87600h": CapacityPolicy default lets it be 5m0s at most`, 5 * time.Minute, 20e6},
-		"as long as another policy lets": {map[string]provreq.Parameter{transaction.ParamPolicy: "patient", v1alpha1.ParamBookingTimeout: "2h"}, "", 2 * time.Hour, -1},
-		"longer than that":               {map[string]provreq.Parameter{transaction.ParamPolicy: "patient", v1alpha1.ParamBookingTimeout: "3h"}, "CapacityPolicy patient lets it be 2h0m0s at most", time.Hour, -1},
-		"a policy of other namespaces":   {map[string]provreq.Parameter{transaction.ParamPolicy: "theirs"}, "CapacityPolicy theirs is not for namespace ns (spec.namespaceSelector)", 10 * time.Minute, -1},
-		"a market though it would wait":  {map[string]provreq.Parameter{transaction.ParamPolicy: "patient", v1alpha1.ParamCapacityTypes: "OnDemand"}, "", time.Hour, -1},
+		"nothing said has the default":         {nil, "", 5 * time.Minute, 20e6},
+		"longer than the default":              {map[string]provreq.Parameter{v1alpha1.ParamBookingTimeout: "87600h"}, `parameter bookingTimeout is "87600h": CapacityPolicy default lets it be 5m0s at most`, 5 * time.Minute, 20e6},
+		"as long as another policy lets":       {map[string]provreq.Parameter{transaction.ParamPolicy: "patient", v1alpha1.ParamBookingTimeout: "2h"}, "", 2 * time.Hour, -1},
+		"longer than that":                     {map[string]provreq.Parameter{transaction.ParamPolicy: "patient", v1alpha1.ParamBookingTimeout: "3h"}, "CapacityPolicy patient lets it be 2h0m0s at most", time.Hour, -1},
+		"a policy of other namespaces":         {map[string]provreq.Parameter{transaction.ParamPolicy: "theirs"}, "CapacityPolicy theirs is not for namespace ns (spec.namespaceSelector)", 10 * time.Minute, -1},
+		"a capacity type though it would wait": {map[string]provreq.Parameter{transaction.ParamPolicy: "patient", v1alpha1.ParamCapacityTypes: "OnDemand"}, "", time.Hour, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, v := newModel()

@@ -339,7 +339,7 @@ func (q *query) explainApart() []Reason {
 		return q.withheld
 	}
 	for _, r := range q.regions {
-		if t := newTrial(q, r, byMarket); !t.placeAll() && t.between != "" {
+		if t := newTrial(q, r, byCapacityType); !t.placeAll() && t.between != "" {
 			return []Reason{{Code: CodeApart, Message: t.between}}
 		}
 	}

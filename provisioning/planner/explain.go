@@ -161,7 +161,7 @@ func (q *query) takenByDaemons(g *Group, name corev1.ResourceName) string {
 // explainGroup returns for each podSet the first reason that rules the group out, if any. A reason that all podSets share is returned
 // once.
 func (q *query) explainGroup(g *Group) []Reason {
-	if _, ok := q.market(g); !ok {
+	if _, ok := q.capacityTypeRank(g); !ok {
 		return []Reason{{Code: CodeCapacityType, Group: g.Name, Message: fmt.Sprintf("the policy does not allow %s machines", g.CapacityType)}}
 	}
 	var out, small []Reason
@@ -295,7 +295,7 @@ func (q *query) explainNodes() []Reason {
 	for i, p := range q.pods {
 		fits, in := 0, ""
 		for _, r := range q.regions {
-			t := newTrial(q, r, byMarket)
+			t := newTrial(q, r, byCapacityType)
 			for _, d := range t.domainsOf(i) {
 				if n := p.Count - t.clone().fill(i, p.Count, d, anyGroup); n > fits {
 					fits, in = n, d.name

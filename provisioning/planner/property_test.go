@@ -132,10 +132,10 @@ func randomCases(all int) int {
 func randomSnapshot(r *rand.Rand) *Snapshot {
 	var groups []nodegroups.Group
 	nodes := nodeset.New()
-	markets := []v1alpha1.CapacityType{v1alpha1.Reserved, v1alpha1.Spot, v1alpha1.OnDemand}
+	capacityTypes := []v1alpha1.CapacityType{v1alpha1.Reserved, v1alpha1.Spot, v1alpha1.OnDemand}
 	for i := range r.IntN(4) {
 		g := nodegroups.Group{
-			Name: fmt.Sprintf("group-%d", i), Zone: randomZone(r), CapacityType: markets[r.IntN(3)], MicroUSDPerHour: r.Int64N(5) * 1e6,
+			Name: fmt.Sprintf("group-%d", i), Zone: randomZone(r), CapacityType: capacityTypes[r.IntN(3)], MicroUSDPerHour: r.Int64N(5) * 1e6,
 			Max: r.IntN(6), Allocatable: nodegroups.Resources{"cpu": 8000, "pods": 10, "nvidia.com/gpu": r.Int64N(3) * 4},
 		}
 		if r.IntN(6) == 0 {

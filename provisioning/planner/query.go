@@ -406,7 +406,7 @@ func (r *region) add(src source) {
 func (q *query) addOffers(in func(string) *region, within []string) {
 	for k := range q.Groups {
 		g := &q.Groups[k]
-		rank, ok := q.market(g)
+		rank, ok := q.capacityTypeRank(g)
 		name, inRegion := regionOf(within, g.Labels)
 		if !ok || !inRegion || g.Foreign && !q.ideal || q.ends(q.launchedEnd(g), q.launchedUntil(g)) {
 			continue
@@ -463,9 +463,9 @@ func (q *query) countsAsNew(group string) bool {
 	return ok
 }
 
-// market returns the rank of the group's capacity type in the policy; 0 is the most preferred. ok is false if the policy does not allow
-// it.
-func (q *query) market(g *Group) (rank int, ok bool) {
+// capacityTypeRank returns the rank of the group's capacity type in the policy; 0 is the most preferred. ok is false if the policy does
+// not allow it.
+func (q *query) capacityTypeRank(g *Group) (rank int, ok bool) {
 	rank = slices.Index(q.policy.CapacityTypes, g.CapacityType)
 	return rank, rank >= 0
 }
@@ -476,7 +476,7 @@ func (q *query) allowsGroup(name string) bool {
 	if g == nil {
 		return true
 	}
-	_, ok := q.market(g)
+	_, ok := q.capacityTypeRank(g)
 	return ok
 }
 

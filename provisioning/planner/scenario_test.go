@@ -143,7 +143,7 @@ func (w *world) addGroup() {
 	ng := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: w.name()}}
 	ng.Spec = v1alpha1.NodeGroupSpec{
 		Zone:         w.arg("zone", "a"),
-		CapacityType: v1alpha1.CapacityType(w.arg("market", "OnDemand")),
+		CapacityType: v1alpha1.CapacityType(w.arg("capacity-type", "OnDemand")),
 		PricePerHour: price,
 		MaxNodes:     int32(w.number("max", 100)),
 		EndsAt:       ends,
@@ -315,7 +315,7 @@ func (w *world) plan() string {
 	}
 	policy.Split = v1alpha1.Split(w.arg("split", string(policy.Split)))
 	policy.MaxMicroUSDPerHour = int64(w.number("max-usd", -1)) * 1e6
-	if m := w.arg("markets", ""); m != "" {
+	if m := w.arg("capacity-types", ""); m != "" {
 		policy.CapacityTypes = nil
 		for _, c := range strings.Split(m, ",") {
 			policy.CapacityTypes = append(policy.CapacityTypes, v1alpha1.CapacityType(c))

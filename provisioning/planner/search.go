@@ -57,7 +57,7 @@ func (q *query) possible() bool {
 
 // search returns the best option, or nil for none. If the best one costs more than the policy allows, it returns the cheapest.
 func (q *query) search() *trial {
-	if best := q.best(byMarket); best == nil || !best.overPrice() {
+	if best := q.best(byCapacityType); best == nil || !best.overPrice() {
 		return best
 	}
 	return q.best(byPrice)

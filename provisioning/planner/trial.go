@@ -27,8 +27,8 @@ type trial struct {
 	in []*domain
 	// between is the constraint between pods that could not be met.
 	between string
-	// market is the rank of the least preferred capacity type of the launches so far; -1 for none.
-	market int
+	// capacityType is the rank of the least preferred capacity type of the launches so far; -1 for none.
+	capacityType int
 	// cost of the launches in millionths of a USD per hour. expected is the cost ÷ the chance that all launches succeed.
 	cost, expected int64
 }
@@ -37,8 +37,8 @@ type trial struct {
 type preference int
 
 const (
-	// byMarket: the policy's order of capacity types, then price.
-	byMarket preference = iota
+	// byCapacityType: the policy's order of capacity types, then price.
+	byCapacityType preference = iota
 	// byPrice: price alone, without the chance of a launch, which changes with time.
 	byPrice
 )
@@ -56,7 +56,7 @@ type bin struct {
 }
 
 func newTrial(q *query, r *region, pref preference) *trial {
-	return &trial{query: q, region: r, pref: pref, market: -1,
+	return &trial{query: q, region: r, pref: pref, capacityType: -1,
 		used: make([]int, len(r.sources)), launched: make([]int, len(r.offers)), inNew: map[*domain]int{}}
 }
 
@@ -460,7 +460,7 @@ func (t *trial) addMachines(k, n int, in *domain) {
 		t.inNew[in] += n
 	}
 	t.cost = nodegroups.Plus(t.cost, nodegroups.Times(int64(n), t.price(k)))
-	t.market = max(t.market, t.rankOf(k))
+	t.capacityType = max(t.capacityType, t.rankOf(k))
 	t.expected = t.expectAll()
 }
 
@@ -508,7 +508,7 @@ func (t *trial) own() (n int) {
 // their order.
 func (t *trial) compare(o *trial) int {
 	return cmp.Or(
-		cmp.Compare(t.market, o.market),
+		cmp.Compare(t.capacityType, o.capacityType),
 		cmp.Compare(t.expected, o.expected),
 		cmp.Compare(t.cost, o.cost),
 		cmp.Compare(t.machines(), o.machines()),

@@ -145,7 +145,7 @@ func TestStoppedMachines(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		machines      int
-		market        v1alpha1.CapacityType
+		capacityType  v1alpha1.CapacityType
 		failed        bool
 		approved      int
 		stoppedFor    time.Duration
@@ -156,11 +156,11 @@ func TestStoppedMachines(t *testing.T) {
 		{name: "many, for good", machines: 4, stoppedFor: 10 * time.Minute, braked: 4},
 		{name: "many, by the word of a person", machines: 4, stoppedFor: 10 * time.Minute, approved: 4, going: 4},
 		{name: "many that have never had a node", machines: 4, failed: true, stoppedFor: 10 * time.Minute, going: 4},
-		{name: "many Spot machines, which are not started again", machines: 4, market: v1alpha1.Spot, stoppedFor: 10 * time.Minute, going: 4},
+		{name: "many Spot machines, which are not started again", machines: 4, capacityType: v1alpha1.Spot, stoppedFor: 10 * time.Minute, going: 4},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := fleet()
-			f.Groups[0].CapacityType, f.Groups[0].TerminateAtOnce, f.Past.Halted = tc.market, tc.approved, map[string]time.Time{}
+			f.Groups[0].CapacityType, f.Groups[0].TerminateAtOnce, f.Past.Halted = tc.capacityType, tc.approved, map[string]time.Time{}
 			for i := range tc.machines {
 				name := fmt.Sprint("stopped", i)
 				f.Halted = append(f.Halted, Halted{Machine: machineOf(name, token)[0], HadNode: !tc.failed})

@@ -35,8 +35,8 @@ func gangOf(uid types.UID, gpus int) state.Gang {
 		PodSets: []state.PodSet{asking("workers", gpus, "1")}}
 }
 
-// market is a cluster of groups where gangs come one after another.
-func market(groups ...nodegroups.Group) *planner.Snapshot {
+// clusterOf returns a cluster of groups where gangs come one after another.
+func clusterOf(groups ...nodegroups.Group) *planner.Snapshot {
 	s := planner.NewSnapshot(noon, nodeset.New(), groups, nil)
 	now := *s
 	now.Nodes = s.Nodes.Clone()
@@ -64,11 +64,11 @@ func TestGangsThatComeTogetherShareMachines(t *testing.T) {
 		{"whole machines have nothing to share", []nodegroups.Group{at8("gpu", 9)}, []int{8, 16, 8}, []string{"gpu: 1", "gpu: 2", "gpu: 1"}},
 		{"the group is full, but for what is left", []nodegroups.Group{at8("gpu", 1)}, []int{5, 4, 3, 1},
 			[]string{"gpu: 1", "Wait", "shares gpu: 1", "Wait"}},
-		{"a cheaper market comes first, then what dear machines leave is free", []nodegroups.Group{dear, spot}, []int{8, 4, 4},
+		{"a cheaper capacity type comes first, then what dear machines leave is free", []nodegroups.Group{dear, spot}, []int{8, 4, 4},
 			[]string{"spot: 1", "dear: 1", "shares dear: 1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := market(tc.groups...)
+			s := clusterOf(tc.groups...)
 			var got []string
 			for i, gpus := range tc.gpus {
 				g := gangOf(types.UID(fmt.Sprintf("gang-%d", i)), gpus)
@@ -410,7 +410,7 @@ func TestASharerPaysItsPart(t *testing.T) {
 		usd  int64
 		want string
 	}{{15, "shares gpu: 1"}, {14, "Wait"}} {
-		s := market(at8("gpu", 9))
+		s := clusterOf(at8("gpu", 9))
 		first, second := gangOf("first", 4), gangOf("second", 4)
 		first.Queue = "rich"
 		second.Queue = "poor"

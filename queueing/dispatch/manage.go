@@ -95,7 +95,7 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 	return s, false
 }
 
-// replaces reports whether the copy in the cluster must be replaced before the award: it was created for another Workload, or its fence
+// replaces reports whether the copy in the cluster must be replaced before the grant: it was created for another Workload, or its fence
 // is not the one on record.
 func (j *Job) replaces(c *Cluster) bool {
 	return c.Copy.Stale || c.Copy.Gated && c.Copy.Fence != j.Record.fence(c.Name)

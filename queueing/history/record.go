@@ -40,7 +40,7 @@ func WeekOf(t time.Time) Week {
 	return Week{day.AddDate(0, 0, -(int(day.Weekday())+6)%7)}
 }
 
-// Slot is the slot of the week's record.
+// Slot returns the index of the slot that holds the record of the week.
 func (w Week) Slot() int { return int(w.Unix()/int64(7*24*time.Hour/time.Second)) % Slots }
 
 func (w Week) String() string { return w.Format(time.DateOnly) }

@@ -99,9 +99,9 @@ func TestARecordIsBounded(t *testing.T) {
 }
 
 func TestListPrices(t *testing.T) {
-	group := func(name, zone, price string, market v1alpha1.CapacityType, machine string) *v1alpha1.NodeGroup {
+	group := func(name, zone, price string, capacityType v1alpha1.CapacityType, machine string) *v1alpha1.NodeGroup {
 		out := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		out.Spec.Provider, out.Spec.Zone, out.Spec.CapacityType = v1alpha1.ProviderAWS, zone, market
+		out.Spec.Provider, out.Spec.Zone, out.Spec.CapacityType = v1alpha1.ProviderAWS, zone, capacityType
 		out.Spec.AWS = &v1alpha1.AWSGroup{InstanceType: machine}
 		if price != "" {
 			out.Spec.PricePerHour = new(resource.MustParse(price))

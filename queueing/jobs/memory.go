@@ -17,7 +17,7 @@ type memories struct {
 type memory struct {
 	// reported is the last lasting condition that an event has reported, so that it is not reported at each change.
 	reported string
-	// created is when a Workload was created that the cache does not show yet.
+	// created is the creation time of a Workload that the cache does not contain yet.
 	created time.Time
 	// reclaimable is since when there are pods to report as reclaimable.
 	reclaimable time.Time

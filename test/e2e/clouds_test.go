@@ -71,19 +71,19 @@ func onto(label string) func(*corev1.PodSpec) {
 	return func(p *corev1.PodSpec) { p.NodeSelector = map[string]string{cloudLabel: label} }
 }
 
-// A gang that cannot be had in two zones and two markets starts on the fifth offering,
+// A gang that cannot be had in two zones and two capacity types starts on the fifth offering,
 // and nothing of the four is ever billed.
 func TestStoryAGangStartsOnTheFifthOffering(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		cloud string
-		at    func(zone string, market v1alpha1.CapacityType) func(*v1alpha1.NodeGroup)
+		at    func(zone string, capacityType v1alpha1.CapacityType) func(*v1alpha1.NodeGroup)
 	}{
 		{"aws", func(zone string, _ v1alpha1.CapacityType) func(*v1alpha1.NodeGroup) {
 			return onAWS(zone, "fifth", "p5.48xlarge")
 		}},
-		{"gcp", func(zone string, market v1alpha1.CapacityType) func(*v1alpha1.NodeGroup) {
-			if market == v1alpha1.Spot {
+		{"gcp", func(zone string, capacityType v1alpha1.CapacityType) func(*v1alpha1.NodeGroup) {
+			if capacityType == v1alpha1.Spot {
 				return onGCP(zone, "fifth-"+zone+"-spot", "a3-highgpu-8g")
 			}
 			return onGCP(zone, "fifth-"+zone, "a3-highgpu-8g")
@@ -94,12 +94,12 @@ func TestStoryAGangStartsOnTheFifthOffering(t *testing.T) {
 			born := s.births()
 			var groups []*v1alpha1.NodeGroup
 			for i, o := range []struct {
-				zone   string
-				market v1alpha1.CapacityType
+				zone         string
+				capacityType v1alpha1.CapacityType
 			}{{"a", v1alpha1.Spot}, {"b", v1alpha1.Spot}, {"a", v1alpha1.OnDemand}, {"b", v1alpha1.OnDemand}, {"c", v1alpha1.OnDemand}} {
 				groups = append(groups, s.offering(fmt.Sprint(i+1), "fifth", func(g *v1alpha1.NodeGroup) {
-					tc.at(o.zone, o.market)(g)
-					g.Spec.CapacityType = o.market
+					tc.at(o.zone, o.capacityType)(g)
+					g.Spec.CapacityType = o.capacityType
 					g.Spec.PricePerHour = resource.NewQuantity(int64(10+i), resource.DecimalSI)
 				}))
 			}

@@ -34,10 +34,10 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 	s := newSite(t)
 	research := s.own("research")
 	batch, stopped := s.own("batch"), s.own("stopped")
-	priced := func(usd int64, market v1alpha1.CapacityType, change func(*v1alpha1.NodeGroup)) func(*v1alpha1.NodeGroup) {
+	priced := func(usd int64, capacityType v1alpha1.CapacityType, change func(*v1alpha1.NodeGroup)) func(*v1alpha1.NodeGroup) {
 		return func(g *v1alpha1.NodeGroup) {
 			change(g)
-			g.Spec.CapacityType, g.Spec.PricePerHour = market, resource.NewQuantity(usd, resource.DecimalSI)
+			g.Spec.CapacityType, g.Spec.PricePerHour = capacityType, resource.NewQuantity(usd, resource.DecimalSI)
 		}
 	}
 	awsSpot := s.offering("aws-spot", "fifth", priced(10, v1alpha1.Spot, onAWS("a", "fifth", "p5.48xlarge")))

@@ -94,7 +94,7 @@ func TestTheExportIsTheBillToTheCent(t *testing.T) {
 			s.gangs = slices.DeleteFunc(s.gangs, func(g *gang) bool { return g.stage == over })
 		}
 		billed, shown, exported := s.billed(), s.shown("muster_machine_cost_usd_total", "group"), s.exported()
-		for _, m := range markets {
+		for _, m := range offerings {
 			t.Logf("%s: %.4f USD by the bill, %.4f by the ledger, %.4f exported", m.group, billed[m.pool], shown[m.group], exported[m.group])
 			if billed[m.pool] == 0 || math.Abs(exported[m.group]-billed[m.pool]) > 0.005 || math.Abs(exported[m.group]-shown[m.group]) > 0.005 {
 				t.Errorf("%s: the cloud bills %.4f USD, the ledger has %.4f, and %.4f are exported", m.group, billed[m.pool], shown[m.group],
@@ -131,8 +131,8 @@ func (s *story) exported() map[string]float64 {
 	return out
 }
 
-// market is a group with the pool that its machines come from.
-type market struct {
+// offering is a group with the pool that its machines come from.
+type offering struct {
 	group string
 	pool  cloudsim.PoolKey
 	price string
@@ -146,21 +146,21 @@ var (
 	reclaimed = v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, Percent: new(int32(20)), After: &metav1.Duration{Duration: 40 * time.Minute}}
 )
 
-// later are the prices in USD an hour that all markets have from then on.
+// later are the prices in USD an hour that all offerings have from then on.
 var later = []cloudsim.Price{
 	{From: metav1.Duration{Duration: 3 * time.Hour}, PerHour: resource.MustParse("30")},
 	{From: metav1.Duration{Duration: 6 * time.Hour}, PerHour: resource.MustParse("60")},
 	{From: metav1.Duration{Duration: 9 * time.Hour}, PerHour: resource.MustParse("20")},
 }
 
-func (m market) prices() []cloudsim.Price {
+func (m offering) prices() []cloudsim.Price {
 	return append([]cloudsim.Price{{PerHour: resource.MustParse(m.price)}}, later...)
 }
 
-var markets = []market{
-	{"aws-spot", cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: "p5.48xlarge", Zone: "us-east-1a", Market: v1alpha1.Spot}, "17.04", 24},
-	{"aws-on-demand", cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: "p5.48xlarge", Zone: "us-east-1b", Market: v1alpha1.OnDemand}, "55.04", 16},
-	{"gcp-on-demand", cloudsim.PoolKey{Cloud: v1alpha1.ProviderGCP, Type: "a3-highgpu-8g", Zone: "us-east4-a", Market: v1alpha1.OnDemand}, "87.83", 8},
+var offerings = []offering{
+	{"aws-spot", cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: "p5.48xlarge", Zone: "us-east-1a", CapacityType: v1alpha1.Spot}, "17.04", 24},
+	{"aws-on-demand", cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: "p5.48xlarge", Zone: "us-east-1b", CapacityType: v1alpha1.OnDemand}, "55.04", 16},
+	{"gcp-on-demand", cloudsim.PoolKey{Cloud: v1alpha1.ProviderGCP, Type: "a3-highgpu-8g", Zone: "us-east4-a", CapacityType: v1alpha1.OnDemand}, "87.83", 8},
 }
 
 // story is a world of clouds, and the metrics of a Muster that sees them.
@@ -180,11 +180,11 @@ type story struct {
 func tell(t *testing.T, seed uint64, faults ...v1alpha1.KwokFault) *story {
 	t.Helper()
 	var config cloudsim.Config
-	for i, m := range markets {
+	for i, m := range offerings {
 		script := v1alpha1.KwokPool{Seed: int64(seed)*10 + int64(i), Holds: &m.holds}
 		script.BootDelay.Duration, script.BootJitter.Duration = 90*time.Second, 2*time.Minute
 		for _, f := range faults {
-			if f.Type != v1alpha1.FaultReclaim || m.pool.Market == v1alpha1.Spot {
+			if f.Type != v1alpha1.FaultReclaim || m.pool.CapacityType == v1alpha1.Spot {
 				script.Faults = append(script.Faults, f)
 			}
 		}
@@ -206,7 +206,7 @@ func tell(t *testing.T, seed uint64, faults ...v1alpha1.KwokFault) *story {
 	if s.informer, err = informers.FakeInformerFor(t.Context(), &provreq.ProvisioningRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range markets {
+	for _, m := range offerings {
 		s.price(m, resource.MustParse(m.price))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -227,9 +227,9 @@ func tell(t *testing.T, seed uint64, faults ...v1alpha1.KwokFault) *story {
 }
 
 // price sets the price of a group.
-func (s *story) price(m market, perHour resource.Quantity) {
+func (s *story) price(m offering, perHour resource.Quantity) {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: m.group, ResourceVersion: s.version()}}
-	g.Spec.Provider, g.Spec.CapacityType, g.Spec.PricePerHour = m.pool.Cloud, m.pool.Market, &perHour
+	g.Spec.Provider, g.Spec.CapacityType, g.Spec.PricePerHour = m.pool.Cloud, m.pool.CapacityType, &perHour
 	g.Spec.Template.Labels = map[string]string{corev1.LabelInstanceTypeStable: m.pool.Type}
 	s.model.Set(g)
 }
@@ -238,7 +238,7 @@ func (s *story) price(m market, perHour resource.Quantity) {
 func (s *story) reprice(lived time.Duration) {
 	for _, p := range later {
 		if since := lived - p.From.Duration; since >= 0 && since < listEvery {
-			for _, m := range markets {
+			for _, m := range offerings {
 				s.price(m, p.PerHour)
 			}
 		}
@@ -250,9 +250,9 @@ func (s *story) version() string {
 	return fmt.Sprint(s.versions)
 }
 
-// gang is a request with its machines, all of one market.
+// gang is a request with its machines, all of one offering.
 type gang struct {
-	market
+	offering
 	number  int
 	stage   stage
 	since   time.Time
@@ -279,7 +279,7 @@ func (g *gang) token() string  { return state.Token(g.uid(), 1) }
 
 // submit makes a request, and launches for it.
 func (s *story) submit() {
-	g := &gang{market: markets[s.random.IntN(len(markets))], number: s.versions, since: time.Now(), comes: s.random.IntN(5) > 0,
+	g := &gang{offering: offerings[s.random.IntN(len(offerings))], number: s.versions, since: time.Now(), comes: s.random.IntN(5) > 0,
 		runs: time.Duration(10+s.random.IntN(180)) * time.Minute}
 	count := 1 + s.random.IntN(6)
 	g.attempt = transaction.Attempt{Number: 1, Phase: transaction.Launching, Started: time.Now(),
@@ -502,7 +502,7 @@ func (s *story) billed() map[cloudsim.PoolKey]float64 {
 func (s *story) compare() {
 	billed := s.billed()
 	shown := s.shown("muster_machine_cost_usd_total", "group")
-	for _, m := range markets {
+	for _, m := range offerings {
 		off := (shown[m.group] - billed[m.pool]) / billed[m.pool]
 		s.Logf("%s: %.2f USD by the metrics, %.2f by the bill: %+.3f %%", m.group, shown[m.group], billed[m.pool], 100*off)
 		if billed[m.pool] == 0 || math.Abs(off) > 0.01 {
@@ -528,7 +528,7 @@ func (s *story) compare() {
 			s.Errorf("nothing was paid for %s machines: the story leaves out what it is to show", p)
 		}
 	}
-	for _, m := range markets {
+	for _, m := range offerings {
 		if unused[m.group] == 0 {
 			s.Errorf("%s: nothing was paid for bookings that nobody came for", m.group)
 		}

@@ -75,7 +75,7 @@ func scrapes(t *testing.T) (out []string) {
 			s.registry.MustRegister(c)
 		}
 		// Losses are counted by the controller of requests.
-		request.Collectors()[0].(*prometheus.CounterVec).WithLabelValues(markets[0].group, "used").Inc()
+		request.Collectors()[0].(*prometheus.CounterVec).WithLabelValues(offerings[0].group, "used").Inc()
 		p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy", ResourceVersion: s.version()}}
 		p.Spec.Budgets = []v1alpha1.CapacityBudget{{Name: "all", USD: resource.MustParse("1000"), Period: v1alpha1.BudgetMonth}}
 		s.model.Set(p)
@@ -105,7 +105,7 @@ func scrapes(t *testing.T) (out []string) {
 			q.Reserved(w, w, time.Now())
 			q.Evicted(w, w, "Preempted", "", time.Now())
 			// Launches in vain are counted by the controller of requests, too.
-			request.Collectors()[1].(*prometheus.CounterVec).WithLabelValues("team", markets[0].group, "Scattered").Add(50)
+			request.Collectors()[1].(*prometheus.CounterVec).WithLabelValues("team", offerings[0].group, "Scattered").Add(50)
 			app.Collectors()[0].(*prometheus.CounterVec).WithLabelValues(http.MethodPatch, "nodes").Inc()
 			answer := httptest.NewRecorder()
 			promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(answer,

@@ -29,10 +29,10 @@ func busy(pending, offerings int) *world {
 	}
 	for i := range offerings {
 		pool := []string{"h100", "b200", "a100"}[i%3]
-		market := []v1alpha1.CapacityType{v1alpha1.OnDemand, v1alpha1.Spot, v1alpha1.Reserved}[i/3%3]
+		capacityType := []v1alpha1.CapacityType{v1alpha1.OnDemand, v1alpha1.Spot, v1alpha1.Reserved}[i/3%3]
 		zone := fmt.Sprintf("us-%s-%d%c", []string{"east", "west", "central"}[i/9%3], 1+i/27%2, 'a'+rune(i/54%4))
 		usd := fmt.Sprintf("%.2f", []float64{98.32, 142.4, 32.77}[i%3]*[]float64{1, 0.38, 0.7}[i/3%3]*(0.92+0.16*draw.Float64()))
-		objects = append(objects, group(fmt.Sprintf("%s-%s-%s-%03d", pool, zone, market.LabelValue(), i), pool, zone, market, usd, 16,
+		objects = append(objects, group(fmt.Sprintf("%s-%s-%s-%03d", pool, zone, capacityType.LabelValue(), i), pool, zone, capacityType, usd, 16,
 			func(g *v1alpha1.NodeGroup) {
 				bad := draw.Float64() * draw.Float64() * 1.3
 				for n := range draw.IntN(9) {

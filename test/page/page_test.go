@@ -314,7 +314,7 @@ func TestListsClusters(t *testing.T) {
 	tab.reads("dialog", "kubectl --context west -n vision get pods -l batch.kubernetes.io/job-name=away")
 	tab.quiet(home)
 	w.hide("multikueueclusters")
-	tab.reads("#notices", "the clusters that jobs are given to are unknown")
+	tab.reads("#notices", "the clusters that jobs are dispatched to are unknown")
 	tab.click("nav [data-view=queue]")
 	tab.reads("main", "pending")
 }

@@ -216,11 +216,11 @@ func check() *kueue.AdmissionCheck {
 }
 
 // group is a NodeGroup of machines of 8 GPUs in a pool.
-func group(name, pool, zone string, market v1alpha1.CapacityType, usd string, most int32,
+func group(name, pool, zone string, capacityType v1alpha1.CapacityType, usd string, most int32,
 	change func(*v1alpha1.NodeGroup)) *v1alpha1.NodeGroup {
 	out := &v1alpha1.NodeGroup{ObjectMeta: meta(name, 24*time.Hour)}
 	out.Spec = v1alpha1.NodeGroupSpec{
-		Provider: v1alpha1.ProviderKwok, MaxNodes: most, CapacityType: market, Zone: zone, PricePerHour: new(resource.MustParse(usd)),
+		Provider: v1alpha1.ProviderKwok, MaxNodes: most, CapacityType: capacityType, Zone: zone, PricePerHour: new(resource.MustParse(usd)),
 		Template: v1alpha1.NodeTemplate{Labels: map[string]string{"pool": pool, "node.kubernetes.io/instance-type": pool + ".8x"},
 			Capacity: corev1.ResourceList{
 				"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), gpu: resource.MustParse("8"),

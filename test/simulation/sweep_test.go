@@ -166,8 +166,8 @@ func (scenario scenario) check(t *testing.T, r result) {
 // mostPoints bounds the calls of a scenario.
 const mostPoints = 150
 
-// TestCrashSweep crashes muster before and after every single write to the API server and call to the cloud of every scenario. Each of these
-// runs must keep the promises and end like the run without a crash.
+// TestCrashSweep crashes muster before and after every single write to the API server and call to the cloud of every scenario. Each of
+// these runs must keep the promises and end like the run without a crash.
 func TestCrashSweep(t *testing.T) {
 	for _, scenario := range scenarios {
 		t.Run(scenario.name, func(t *testing.T) {

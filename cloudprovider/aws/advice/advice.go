@@ -1,4 +1,4 @@
-// Package advice tells how likely Spot machines are to come, by the placement scores of EC2.
+// Package advice estimates how likely Spot machines are to come, by the placement scores of EC2.
 package advice
 
 import (

@@ -2,7 +2,7 @@
 // is tried again where that helps, is counted, and fails with an error that has a class.
 //
 // The words: a try is one request; a call is the tries of one request. A try is answered if AWS has accepted or refused it. What a
-// call has done of which a try was not answered is unknown, until the call is repeated with its token or lists show it.
+// call has done after an unanswered attempt is unknown, until the call is repeated with its token or lists show it.
 package api
 
 import (
@@ -82,7 +82,7 @@ type Client struct {
 	limiter     *rate.Limiter
 
 	mu sync.Mutex
-	// unknown are the tokens of launches of which a try was not answered, and when.
+	// unknown are the tokens of launches with an unanswered attempt, and when it was made.
 	unknown map[string]time.Time
 	// ahead is how far the clock of the machine was ahead of that of AWS at the last answer.
 	ahead time.Duration
@@ -316,7 +316,7 @@ func all[O, F, T any](ctx context.Context, c *Client, call string, pages interfa
 // lostTry is the key of a *bool in the context of a launch: whether one of its tries was not answered.
 type lostTry struct{}
 
-// unknownFor is how long a launch is remembered of which a try was not answered: longer than lists lag, and than it is repeated.
+// unknownFor is how long a launch with an unanswered attempt is remembered: longer than lists lag, and longer than it is repeated.
 const unknownFor = time.Hour
 
 // launch makes a call that makes machines, or holds places for them, and whose token has it done once. AWS judges the token only after

@@ -50,7 +50,7 @@ func (c *Client) CreatePlacementGroup(ctx context.Context, in *ec2.CreatePlaceme
 	return err
 }
 
-// CreateTags of machines that were made a moment ago is tried until AWS knows them everywhere.
+// CreateTags of machines that were just created is retried until they are visible everywhere in AWS.
 func (c *Client) CreateTags(ctx context.Context, in *ec2.CreateTagsInput) error {
 	_, err := beside(ctx, c, "CreateTags", c.ec2.CreateTags, in, c.untilFound)
 	return err

@@ -180,7 +180,7 @@ func silence(err error) string {
 	}
 }
 
-// unreachableIssuer is the code of a call for credentials of which AWS cannot reach the issuer of the caller's identity.
+// unreachableIssuer is the error code of a request for credentials when AWS cannot reach the issuer of the caller's identity.
 const unreachableIssuer = "IDPCommunicationError"
 
 // ofCredentials reports whether the error is that of a call for credentials, on behalf of another call. The caller's rights are judged

@@ -62,7 +62,7 @@ func Rebalances(g *asgtypes.AutoScalingGroup) bool {
 	return len(g.AvailabilityZones) > 1 && !Suspends(g, "AZRebalance")
 }
 
-// Unbalanced tells why a group that rebalances is of no use to LaunchInstances, which puts a
+// Unbalanced returns why a group that rebalances is of no use to LaunchInstances, which puts a
 // gang in one zone.
 func Unbalanced(g *asgtypes.AutoScalingGroup) string {
 	fix := "make a group for each zone, or suspend its process AZRebalance"

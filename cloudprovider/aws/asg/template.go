@@ -20,7 +20,7 @@ const (
 	DefaultVersion = "$Default"
 )
 
-// Protects tells why machines of a launch template may not be launched beside their group, which
+// Protects returns why machines of a launch template may not be launched beside their group, which
 // would end them all the same.
 const Protects = "its launch template protects machines from termination, and Muster has to end what it launches: turn off " +
 	"DisableApiTermination"

@@ -41,12 +41,12 @@ func blockEndsAt(r *ec2types.CapacityReservation) *metav1.Time {
 	return &metav1.Time{Time: r.EndDate.Add(-before)}
 }
 
-// usageClass is what AWS calls the way in which machines of the market are bought.
-func usageClass(c *candidate, market v1alpha1.CapacityType) ec2types.UsageClassType {
+// usageClass is the usage class of AWS for a capacity type.
+func usageClass(c *candidate, capacityType v1alpha1.CapacityType) ec2types.UsageClassType {
 	switch {
 	case c.block:
 		return ec2types.UsageClassTypeCapacityBlock
-	case market == v1alpha1.Spot:
+	case capacityType == v1alpha1.Spot:
 		return ec2types.UsageClassTypeSpot
 	default:
 		return ec2types.UsageClassTypeOnDemand // what is reserved is on demand, too

@@ -29,19 +29,19 @@ const priceTag = "muster.dev/price-per-hour"
 
 // candidate is a group that may be used.
 type candidate struct {
-	name    string
-	ours    bool
-	group   *asgtypes.AutoScalingGroup
-	tags    map[string]string
-	method  v1alpha1.AWSLaunchMethod
-	kinds   []string
-	markets []v1alpha1.CapacityType
-	subnets []string
+	name          string
+	ours          bool
+	group         *asgtypes.AutoScalingGroup
+	tags          map[string]string
+	method        v1alpha1.AWSLaunchMethod
+	kinds         []string
+	capacityTypes []v1alpha1.CapacityType
+	subnets       []string
 	// source names the launch template and its version.
 	source string
 	// reservation that the launch template goes into; empty for none.
 	reservation string
-	// block tells that the launch template is for a Capacity Block.
+	// block: the launch template is for a Capacity Block.
 	block     bool
 	volumeGiB int32
 	// keeps are the devices of volumes that outlive their machines.
@@ -151,19 +151,19 @@ func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refuse
 	if api.Deref(c.group.VPCZoneIdentifier) == "" {
 		return "it has no subnets: name at least one"
 	}
-	c.kinds, c.markets = []string{string(t.InstanceType)}, []v1alpha1.CapacityType{v1alpha1.OnDemand}
+	c.kinds, c.capacityTypes = []string{string(t.InstanceType)}, []v1alpha1.CapacityType{v1alpha1.OnDemand}
 	if m := t.InstanceMarketOptions; m != nil {
 		switch {
 		case m.MarketType == ec2types.MarketTypeCapacityBlock:
 			c.block = true
 		case m.MarketType != ec2types.MarketTypeSpot:
-			return fmt.Sprintf("its launch template has the market %s, which is not supported: remove its market options", m.MarketType)
+			return fmt.Sprintf("its launch template has the market type %s, which is not supported: remove its market options", m.MarketType)
 		case c.method != v1alpha1.AWSLaunchInstances:
 			return "its launch template requests Spot, which a fleet does not accept: remove its market options and use a " +
 				"mixed instances policy"
 		}
 		if !c.block {
-			c.markets = []v1alpha1.CapacityType{v1alpha1.Spot}
+			c.capacityTypes = []v1alpha1.CapacityType{v1alpha1.Spot}
 		}
 	}
 	if mixed := c.group.MixedInstancesPolicy; mixed != nil {
@@ -182,17 +182,18 @@ func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refuse
 		if _, managed := c.tags[asg.ManagedTag]; c.method != v1alpha1.AWSFleet && !managed {
 			return fmt.Sprintf("its launch template already targets reservation %s: remove the tag %s", c.reservation, methodTag)
 		}
-		c.markets = []v1alpha1.CapacityType{v1alpha1.Reserved}
+		c.capacityTypes = []v1alpha1.CapacityType{v1alpha1.Reserved}
 	}
 	switch {
 	case c.block && c.reservation == "":
-		return "its launch template has the market capacity-block and targets no reservation: name the Capacity Block by its ID"
-	case c.method == v1alpha1.AWSLaunchInstances && (len(c.kinds) > 1 || len(c.markets) > 1):
-		return "with LaunchInstances the group chooses type and market: allow one of each, or make a group for each"
+		return "its launch template has the market type capacity-block and targets no reservation: name the Capacity Block by its ID"
+	case c.method == v1alpha1.AWSLaunchInstances && (len(c.kinds) > 1 || len(c.capacityTypes) > 1):
+		return "with LaunchInstances the group chooses the instance type and the capacity type: allow one of each, or make a group for each"
 	case c.method == v1alpha1.AWSReservation:
-		if c.markets = slices.DeleteFunc(c.markets, func(m v1alpha1.CapacityType) bool { return m != v1alpha1.OnDemand }); len(c.markets) == 0 {
+		if !slices.Contains(c.capacityTypes, v1alpha1.OnDemand) {
 			return "only on-demand machines can be reserved first, but it uses only Spot: use the launch method Fleet"
 		}
+		c.capacityTypes = []v1alpha1.CapacityType{v1alpha1.OnDemand}
 	}
 	for _, i := range t.NetworkInterfaces {
 		if strings.HasPrefix(api.Deref(i.InterfaceType), "efa") { // efa-only carries no IP traffic
@@ -229,9 +230,9 @@ func (c *candidate) readPolicy(mixed *asgtypes.MixedInstancesPolicy) (refused st
 		}
 		switch {
 		case percent == 0 && api.Deref(d.OnDemandBaseCapacity) == 0:
-			c.markets = []v1alpha1.CapacityType{v1alpha1.Spot}
+			c.capacityTypes = []v1alpha1.CapacityType{v1alpha1.Spot}
 		case percent < 100:
-			c.markets = []v1alpha1.CapacityType{v1alpha1.OnDemand, v1alpha1.Spot}
+			c.capacityTypes = []v1alpha1.CapacityType{v1alpha1.OnDemand, v1alpha1.Spot}
 		}
 	}
 	return ""

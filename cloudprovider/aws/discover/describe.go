@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 )
 
-// describe looks up all that the candidates speak of, each kind of thing at once.
+// describe reads all objects that the candidates refer to, with one call for each kind.
 func (d *discovery) describe(ctx context.Context) error {
 	if len(d.candidates) == 0 {
 		return nil
@@ -92,7 +92,7 @@ func (d *discovery) describeSales(ctx context.Context, kinds []string) error {
 	return nil
 }
 
-// describeReservations looks up reservations of others, which launch templates target.
+// describeReservations reads the reservations that launch templates target.
 func (d *discovery) describeReservations(ctx context.Context, ids []string) error {
 	d.reservations = map[string]ec2types.CapacityReservation{}
 	if len(ids) == 0 {

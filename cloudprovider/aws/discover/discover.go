@@ -1,6 +1,6 @@
-// Package discover finds which groups there are, and what their machines are like. An Auto Scaling group that is opted in is a candidate:
-// its launch template, types, subnets and markets make offerings, each a NodeGroup; what else may change the group is a warning, and what
-// makes it useless a refusal.
+// Package discover finds node groups and describes their machines. An Auto Scaling group that is opted in is a candidate. Each
+// combination of its instance types, subnets and capacity types is an offering, and each offering becomes a NodeGroup. A setting that lets
+// others change the group makes a warning; a setting that makes the group unusable makes a refusal.
 //
 // Discovery takes place every minute, so it keeps the facts that change seldom.
 package discover
@@ -53,7 +53,7 @@ func New(client *api.Client, c Config) *Discoverer {
 }
 
 // Discover does what a cloudprovider.Discoverer does: one group for each type, subnet and
-// market that an Auto Scaling group with the tag allows.
+// capacity type that an Auto Scaling group with the tag allows.
 func (f *Discoverer) Discover(ctx context.Context) (cloudprovider.Discovery, error) {
 	f.facts.mu.Lock()
 	defer f.facts.mu.Unlock()
@@ -104,7 +104,7 @@ func (f *Discoverer) Discover(ctx context.Context) (cloudprovider.Discovery, err
 	return out, nil
 }
 
-// discovery is a look at the cloud: the groups, and what they speak of.
+// discovery is one read of the cloud: the groups, and the objects that they refer to.
 type discovery struct {
 	*Discoverer
 	candidates []*candidate

@@ -41,7 +41,7 @@ type offered struct {
 	sold map[string]map[string]bool
 }
 
-// slowly keeps facts of which each needs a call of its own, and that change seldom.
+// slowly keeps facts that change seldom and need one call each.
 type slowly[T any] struct{ known map[string]fact[T] }
 
 type fact[T any] struct {

@@ -56,9 +56,9 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 			if !d.sold[kind][zone] || c.reservation != "" && !d.holds(c.reservation, kind, zone) {
 				continue
 			}
-			for _, market := range c.markets {
-				if class := usageClass(c, market); sells(d.types[kind], class) {
-					f := d.found(c, kind, subnet, market, template, levels, warnings)
+			for _, capacityType := range c.capacityTypes {
+				if class := usageClass(c, capacityType); sells(d.types[kind], class) {
+					f := d.found(c, kind, subnet, capacityType, template, levels, warnings)
 					f.Spec.PricePerHour = cmp.Or(price, f.Spec.PricePerHour)
 					out = append(out, f)
 				} else {
@@ -71,7 +71,7 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 	case len(out) == 0 && len(missing) > 0:
 		return nil, fmt.Sprintf("AWS has no instance type %s in %s", strings.Join(missing, ", "), d.region)
 	case len(out) == 0 && len(unsold) > 0:
-		return nil, fmt.Sprintf("AWS does not sell %s: change its market, or have its launch template target a Capacity Block",
+		return nil, fmt.Sprintf("AWS does not sell %s: change its capacity type, or have its launch template target a Capacity Block",
 			strings.Join(slices.Compact(unsold), ", "))
 	case len(out) == 0 && c.reservation != "":
 		return nil, fmt.Sprintf("its reservation %s is not for its types in its zones", c.reservation)
@@ -110,15 +110,15 @@ func (d *discovery) holds(reservation, kind, zone string) bool {
 	return ok && api.Deref(r.InstanceType) == kind && api.Deref(r.AvailabilityZone) == zone
 }
 
-func (d *discovery) found(c *candidate, kind, subnet string, market v1alpha1.CapacityType, template v1alpha1.NodeTemplate,
+func (d *discovery) found(c *candidate, kind, subnet string, capacityType v1alpha1.CapacityType, template v1alpha1.NodeTemplate,
 	levels []v1alpha1.TopologyLevel, warnings []cloudprovider.Warning) cloudprovider.Found {
 	zone := d.zone(subnet)
 	f := cloudprovider.Found{
-		Name: cloudprovider.GroupName(strings.Join([]string{c.name, kind, zone, market.LabelValue()}, "-"),
-			string(v1alpha1.ProviderAWS), d.region, c.name, kind, subnet, string(market)),
+		Name: cloudprovider.GroupName(strings.Join([]string{c.name, kind, zone, capacityType.LabelValue()}, "-"),
+			string(v1alpha1.ProviderAWS), d.region, c.name, kind, subnet, string(capacityType)),
 		Spec: v1alpha1.NodeGroupSpec{
-			Provider: v1alpha1.ProviderAWS, MaxNodes: api.Deref(c.group.MaxSize), CapacityType: market, Zone: zone, Template: *template.DeepCopy(),
-			Topology: slices.Clone(levels),
+			Provider: v1alpha1.ProviderAWS, MaxNodes: api.Deref(c.group.MaxSize), CapacityType: capacityType, Zone: zone,
+			Template: *template.DeepCopy(), Topology: slices.Clone(levels),
 			AWS: &v1alpha1.AWSGroup{
 				Region: d.region, AutoScalingGroup: c.name, InstanceType: kind, Subnet: subnet,
 				CapacityReservation: c.reservation, LaunchMethod: c.method,
@@ -129,16 +129,17 @@ func (d *discovery) found(c *candidate, kind, subnet string, market v1alpha1.Cap
 	if r, ok := d.reservations[c.reservation]; ok {
 		f.Spec.EndsAt, f.Spec.MaxNodes = blockEndsAt(&r), min(f.Spec.MaxNodes, api.Deref(r.TotalInstanceCount))
 		if isOver(&r) {
-			market, f.Spec.MaxNodes = v1alpha1.OnDemand, 0
+			capacityType, f.Spec.MaxNodes = v1alpha1.OnDemand, 0
 			f.Warnings = append(f.Warnings, cloudprovider.Warning{Reason: ReservationOver, Message: fmt.Sprintf(
 				"its reservation %s is %s: nothing is launched, and machines that run go on at the on-demand price; name another reservation "+
 					"in its launch template", c.reservation, r.State)})
 		}
 	}
-	if micro, ok := d.prices.Of(kind, zone, market); ok {
+	if micro, ok := d.prices.Of(kind, zone, capacityType); ok {
 		f.Spec.PricePerHour = resource.NewScaledQuantity(micro, resource.Micro)
 	}
-	if why := d.placements.Refused(); why != "" && len(levels) > 0 && c.method != v1alpha1.AWSLaunchInstances && market != v1alpha1.Reserved {
+	why := d.placements.Refused()
+	if why != "" && len(levels) > 0 && c.method != v1alpha1.AWSLaunchInstances && capacityType != v1alpha1.Reserved {
 		f.Warnings = append(f.Warnings, cloudprovider.Warning{Reason: NoPlacementGroup, Message: fmt.Sprintf(
 			"machines that must be in one domain, such as a rack, are launched without a placement group, and may be scattered: %s", why)})
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// topologyTag begins the tags of a group that name a node label by which some agent tells in which domain, such as a rack,
+// topologyTag begins the tags of a group that name a node label that an agent sets to the domain, such as a rack,
 // a machine is. The value is how many machines a domain takes, or empty.
 const topologyTag = "muster.dev/topology/"
 

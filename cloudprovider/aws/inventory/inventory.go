@@ -58,7 +58,7 @@ func ClaimedBy(g *asgtypes.AutoScalingGroup) string {
 }
 
 // Claim tags a group with the cluster's UID, unless another cluster has claimed it: what it
-// launches by itself carries nothing that tells clusters of one name apart.
+// launches by itself carries nothing that distinguishes clusters of one name.
 func (v *Inventory) Claim(ctx context.Context, g *asgtypes.AutoScalingGroup) error {
 	switch uid := ClaimedBy(g); uid {
 	case v.UID:
@@ -71,7 +71,7 @@ func (v *Inventory) Claim(ctx context.Context, g *asgtypes.AutoScalingGroup) err
 	}
 }
 
-// OtherCluster tells that a group was claimed by another cluster of the same name.
+// OtherCluster reports that a group was claimed by another cluster of the same name.
 func (c Cluster) OtherCluster(uid string) string {
 	return fmt.Sprintf("its tag %s is %s, the UID of another cluster, and that of this one is %s; if this cluster replaces that one, "+
 		"remove the tag", ClusterUIDTag, uid, c.UID)

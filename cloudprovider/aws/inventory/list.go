@@ -195,11 +195,11 @@ func (v *Inventory) holds(ctx context.Context, pending map[string][]Intent, mach
 func offering(groups []*v1alpha1.NodeGroup, in *Instance) *v1alpha1.NodeGroup {
 	for _, g := range groups {
 		spec := g.Spec.AWS
-		market := in.Market
+		capacityType := in.CapacityType
 		if spec.CapacityReservation != "" && in.Reservation == spec.CapacityReservation {
-			market = v1alpha1.Reserved
+			capacityType = v1alpha1.Reserved
 		}
-		if spec.InstanceType == in.Type && (spec.Subnet == in.Subnet || g.Spec.Zone == in.Zone) && g.Spec.CapacityType == market {
+		if spec.InstanceType == in.Type && (spec.Subnet == in.Subnet || g.Spec.Zone == in.Zone) && g.Spec.CapacityType == capacityType {
 			return g
 		}
 	}

@@ -17,10 +17,10 @@ type Instance struct {
 	cloudprovider.Machine
 	Tags map[string]string
 	// Type of the instance, such as p5.48xlarge.
-	Type   string
-	Subnet string
-	Zone   string
-	Market v1alpha1.CapacityType
+	Type         string
+	Subnet       string
+	Zone         string
+	CapacityType v1alpha1.CapacityType
 	// Reservation that it is in; empty for none.
 	Reservation string
 	// PlacementGroup that it is in; empty for none.
@@ -49,11 +49,11 @@ func (v *Inventory) Instances(ctx context.Context, filters ...ec2types.Filter) (
 func seen(in *ec2types.Instance) *Instance {
 	tags := tagMap(in.Tags)
 	out := &Instance{
-		Tags: tags, Type: string(in.InstanceType), Subnet: api.Deref(in.SubnetId), Market: v1alpha1.OnDemand,
+		Tags: tags, Type: string(in.InstanceType), Subnet: api.Deref(in.SubnetId), CapacityType: v1alpha1.OnDemand,
 		Reservation: api.Deref(in.CapacityReservationId), Launched: api.Deref(in.LaunchTime),
 	}
 	if in.InstanceLifecycle == ec2types.InstanceLifecycleTypeSpot {
-		out.Market = v1alpha1.Spot
+		out.CapacityType = v1alpha1.Spot
 	}
 	if in.Placement != nil {
 		out.Zone, out.PlacementGroup = api.Deref(in.Placement.AvailabilityZone), api.Deref(in.Placement.GroupName)

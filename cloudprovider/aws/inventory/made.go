@@ -7,7 +7,7 @@ type Made struct {
 	cloudprovider.Machine
 	// AutoScalingGroup that it counts against.
 	AutoScalingGroup string
-	// Places of a reservation that no list knows.
+	// Places of a reservation that no list contains.
 	Places int
 }
 

@@ -21,7 +21,7 @@ const (
 	// GroupTag names the Auto Scaling group that a machine counts against.
 	GroupTag = "muster.dev/auto-scaling-group"
 	// ClusterTag, followed by the cluster's name, and ClusterUIDTag are how clusters in one
-	// account tell their machines apart: names are not unique. An Auto Scaling group bears
+	// account distinguish their machines: names are not unique. An Auto Scaling group bears
 	// both, too, so that what it launches by itself is one cluster's.
 	ClusterTag    = "kubernetes.io/cluster/"
 	ClusterUIDTag = "muster.dev/cluster-uid"
@@ -34,7 +34,7 @@ const (
 // Cluster is the one that machines are launched for. What Muster makes bears its tags.
 type Cluster struct {
 	Name string
-	// UID tells clusters of one name apart.
+	// UID distinguishes clusters of one name.
 	UID string
 }
 

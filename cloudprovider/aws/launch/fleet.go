@@ -26,7 +26,7 @@ func (l *launch) inSubnets(call string, do func(subnet string, token *string) ([
 	return ids, err
 }
 
-// createFleet launches all machines or none, by an instant fleet in one pool: a type in a zone, of which EC2 takes one subnet. A fleet
+// createFleet launches all machines or none, by an instant fleet in one pool: a type in a zone, where EC2 chooses one subnet. A fleet
 // that fails is a success to HTTP: its errors are in the answer.
 func (r *Launcher) createFleet(ctx context.Context, l *launch) ([]string, error) {
 	return l.inSubnets("fleet", func(subnet string, token *string) ([]string, error) { return r.createFleetIn(ctx, l, subnet, token) })

@@ -42,7 +42,7 @@ type Config struct {
 	InUse cloudprovider.InUse
 }
 
-// Launcher launches machines in one region, and terminates launches of which the machines have no names yet.
+// Launcher launches machines in one region, and terminates launches whose machines have no names yet.
 type Launcher struct {
 	region     string
 	api        *api.Client
@@ -271,7 +271,7 @@ func (r *Launcher) read(ctx context.Context, l *launch) error {
 	return nil
 }
 
-// subnetsFor returns the subnets that the group has in the zone of the launch. AWS is asked
+// subnetsFor returns the subnets that the group has in the zone of the launch. AWS is called
 // about them only where there may be more than the one that the NodeGroup names.
 func (r *Launcher) subnetsFor(ctx context.Context, l *launch) ([]string, error) {
 	all := strings.Split(api.Deref(l.group.VPCZoneIdentifier), ",")

@@ -23,7 +23,7 @@ import (
 const leastHold = 5 * time.Minute
 
 // launchReserved reserves all machines, launches them into the reservation, and lets
-// go of it: the machines go on without. Each step looks at what the one before has
+// go of it: the machines go on without. Each step reads what the one before has
 // left, so that it may be repeated.
 func (r *Launcher) launchReserved(ctx context.Context, l *launch) ([]string, error) {
 	made, err := r.reserve(ctx, l)
@@ -61,8 +61,7 @@ func (r *Launcher) launchReserved(ctx context.Context, l *launch) ([]string, err
 	return ids, r.release(ctx, []inventory.Reservation{*made})
 }
 
-// release lets go of the reservations of a launch whose machines are there: they would
-// be paid for again when the machines end.
+// release cancels the reservations of a launch whose machines exist. Otherwise they would be billed again once the machines end.
 func (r *Launcher) release(ctx context.Context, list []inventory.Reservation) error {
 	for _, made := range list {
 		if !made.Lasts() {

@@ -82,23 +82,23 @@ var permissions = []permission{
 		}
 		return e.api.DeleteTags(ctx, asg.Tag(*t.group.AutoScalingGroupName, inventory.IntentTag+nowhere, ""))
 	}},
-	{"autoscaling:DescribeAutoScalingGroups", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"autoscaling:DescribeAutoScalingGroups", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := asg.Find(ctx, e.api, nowhere)
 		return err
 	}},
-	{"autoscaling:DescribeAutoScalingInstances", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"autoscaling:DescribeAutoScalingInstances", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.DescribeAutoScalingInstances(ctx, []string{nowhereInstance})
 		return err
 	}},
-	{"autoscaling:DescribeInstanceRefreshes", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"autoscaling:DescribeInstanceRefreshes", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.DescribeInstanceRefreshes(ctx, nowhere)
 		return err
 	}},
-	{"autoscaling:DescribePolicies", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"autoscaling:DescribePolicies", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.DescribePolicies(ctx, &autoscaling.DescribePoliciesInput{AutoScalingGroupName: aws.String(nowhere)})
 		return err
 	}},
-	{"autoscaling:DescribeScheduledActions", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"autoscaling:DescribeScheduledActions", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.DescribeScheduledActions(ctx, &autoscaling.DescribeScheduledActionsInput{AutoScalingGroupName: aws.String(nowhere)})
 		return err
 	}},
@@ -169,44 +169,44 @@ var permissions = []permission{
 		err := e.api.DeletePlacementGroup(ctx, &ec2.DeletePlacementGroupInput{DryRun: aws.Bool(true), GroupName: aws.String(t.placement)})
 		return err
 	}},
-	{"ec2:DescribeCapacityReservationTopology", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"ec2:DescribeCapacityReservationTopology", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.DescribeCapacityReservationTopology(ctx, &ec2.DescribeCapacityReservationTopologyInput{DryRun: aws.Bool(true)})
 		return err
 	}},
-	{"ec2:DescribeCapacityReservations", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"ec2:DescribeCapacityReservations", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.DescribeCapacityReservations(ctx, &ec2.DescribeCapacityReservationsInput{DryRun: aws.Bool(true)})
 		return err
 	}},
-	{"ec2:DescribeInstanceTypeOfferings", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"ec2:DescribeInstanceTypeOfferings", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.DescribeInstanceTypeOfferings(ctx, &ec2.DescribeInstanceTypeOfferingsInput{DryRun: aws.Bool(true)})
 		return err
 	}},
-	{"ec2:DescribeInstanceTypes", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"ec2:DescribeInstanceTypes", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{DryRun: aws.Bool(true)})
 		return err
 	}},
-	{"ec2:DescribeInstances", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"ec2:DescribeInstances", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.DescribeInstances(ctx, &ec2.DescribeInstancesInput{DryRun: aws.Bool(true)})
 		return err
 	}},
-	{"ec2:DescribeLaunchTemplateVersions", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"ec2:DescribeLaunchTemplateVersions", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{DryRun: aws.Bool(true),
 			LaunchTemplateId: aws.String(nowhereTemplate)})
 		return err
 	}},
-	{"ec2:DescribePlacementGroups", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"ec2:DescribePlacementGroups", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.DescribePlacementGroups(ctx, &ec2.DescribePlacementGroupsInput{DryRun: aws.Bool(true)})
 		return err
 	}},
-	{"ec2:DescribeSpotPriceHistory", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"ec2:DescribeSpotPriceHistory", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.DescribeSpotPriceHistory(ctx, &ec2.DescribeSpotPriceHistoryInput{DryRun: aws.Bool(true)})
 		return err
 	}},
-	{"ec2:DescribeSubnets", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"ec2:DescribeSubnets", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{DryRun: aws.Bool(true)})
 		return err
 	}},
-	{"ec2:GetSpotPlacementScores", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"ec2:GetSpotPlacementScores", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.GetSpotPlacementScores(ctx, &ec2.GetSpotPlacementScoresInput{DryRun: aws.Bool(true), TargetCapacity: aws.Int32(1),
 			InstanceTypes: []string{"g6.xlarge"}})
 		return err
@@ -219,7 +219,7 @@ var permissions = []permission{
 		err := e.api.TerminateInstances(ctx, &ec2.TerminateInstancesInput{DryRun: aws.Bool(true), InstanceIds: []string{t.machine}})
 		return err
 	}},
-	{"eks:DescribeNodegroup", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"eks:DescribeNodegroup", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.DescribeNodegroup(ctx, nowhere, nowhere)
 		if api.HasCode(err, api.NoAnswer) {
 			return nil // out of reach: a warning of the group says so
@@ -229,7 +229,7 @@ var permissions = []permission{
 	{"iam:CreateServiceLinkedRole", ofSpot, nil},
 	{"iam:PassRole", ofNodes, func(ctx context.Context, e *Examiner, t *target) error {
 		if t.group == nil || asg.TemplateOf(t.group, "") == nil || api.IsDenied(e.tryRun(ctx, nowhereTemplate, nil)) {
-			return nil // a caller that may not launch at all is told so
+			return nil // a caller that may not launch at all gets that error
 		}
 		template := asg.TemplateOf(t.group, "")
 		return e.tryRun(ctx, api.Deref(template.LaunchTemplateId), asg.VersionOf(template))
@@ -240,11 +240,11 @@ var permissions = []permission{
 	{"kms:GenerateDataKeyWithoutPlaintext", ofKeys, nil},
 	{"kms:ReEncryptFrom", ofKeys, nil},
 	{"kms:ReEncryptTo", ofKeys, nil},
-	{"pricing:GetProducts", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"pricing:GetProducts", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.prices.OnDemand(ctx, nowhere)
 		return err
 	}},
-	{"servicequotas:ListServiceQuotas", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+	{"servicequotas:ListServiceQuotas", reads, func(ctx context.Context, e *Examiner, _ *target) error {
 		_, err := e.api.ListServiceQuotas(ctx)
 		return err
 	}},
@@ -285,7 +285,7 @@ func (e *Examiner) Missing(ctx context.Context) (missing []string, err error) {
 			missing = append(missing, lacks(err, need.name))
 			continue
 		}
-		// With invalid credentials nothing is permitted, and one bad answer tells it for all.
+		// With invalid credentials nothing is permitted, and one such answer stands for all.
 		if !cloudprovider.IsRefused(err) || api.IsDenied(err) {
 			return nil, fmt.Errorf("try %s: %w", need.name, err)
 		}

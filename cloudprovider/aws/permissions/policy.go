@@ -10,8 +10,8 @@ import (
 type scope int
 
 const (
-	// looks change nothing, and see the whole account.
-	looks scope = iota
+	// reads change nothing, and see the whole account.
+	reads scope = iota
 	// launches are of whatever launch templates name.
 	launches
 	// ofGroups, ofLaunches and ofMembers are of what bears the cluster's tag: Auto Scaling groups,
@@ -44,7 +44,7 @@ const (
 func Policy() []Statement {
 	tagged := map[string]map[string]any{"StringEquals": {"aws:ResourceTag/" + inventory.ClusterTag + policyCluster: inventory.Owned}}
 	list := []Statement{
-		looks:      {Sid: "MusterLooks", Resource: "*"},
+		reads:      {Sid: "MusterReads", Resource: "*"},
 		launches:   {Sid: "MusterLaunches", Resource: "*"},
 		ofGroups:   {Sid: "MusterUsesGroupsOfTheCluster", Resource: "*", Condition: tagged},
 		ofLaunches: {Sid: "MusterEndsWhatItHasLaunched", Resource: "*", Condition: tagged},

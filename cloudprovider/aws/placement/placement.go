@@ -29,8 +29,8 @@ import (
 // Group is a placement group of the strategy cluster.
 type Group struct{ Name, ARN string }
 
-// NetworkLayerLabel begins the labels by which the cloud controller manager of AWS tells where an instance is: layers of the
-// network from the top. It tells of no UltraServer: topology.k8s.aws/ultraserver-id is set by SageMaker HyperPod alone, whose
+// NetworkLayerLabel begins the labels by which the cloud controller manager of AWS reports where an instance is: layers of the
+// network from the top. It reports no UltraServer: topology.k8s.aws/ultraserver-id is set by SageMaker HyperPod alone, whose
 // machines are in no Auto Scaling group of the account, so that a gang would wait for it in vain.
 const NetworkLayerLabel = "topology.k8s.aws/network-node-layer-"
 
@@ -53,7 +53,7 @@ type Groups struct {
 	tracker *collocation.Tracker[string]
 
 	mu sync.Mutex
-	// clustered tells whether machines of an instance type can be in one.
+	// clustered reports whether machines of an instance type can be in one.
 	clustered map[string]bool
 }
 

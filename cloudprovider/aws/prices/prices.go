@@ -49,7 +49,7 @@ type Table struct {
 	onDemand map[string]int64
 	// spot by type and zone.
 	spot map[[2]string]int64
-	// due is when prices are asked for again: of each type on demand, and of Spot all together.
+	// due is when prices are requested again: of each type on demand, and of Spot all together.
 	due       map[string]time.Time
 	spotKinds []string
 	spotDue   time.Time
@@ -64,14 +64,14 @@ func New(client *api.Client, region string, clock clock.WithTicker) *Table {
 
 // Of returns the price of a machine, if known. Without a spot price in the zone it is the
 // on-demand price: no discount is assumed.
-func (t *Table) Of(kind, zone string, market v1alpha1.CapacityType) (micro int64, ok bool) {
+func (t *Table) Of(kind, zone string, capacityType v1alpha1.CapacityType) (micro int64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if market == v1alpha1.Reserved {
+	if capacityType == v1alpha1.Reserved {
 		return 0, true // paid for already
 	}
 	floor := floors[kind]
-	if market == v1alpha1.Spot {
+	if capacityType == v1alpha1.Spot {
 		if micro, ok := t.spot[[2]string{kind, zone}]; ok {
 			return micro, true
 		}
@@ -85,9 +85,9 @@ func (t *Table) Of(kind, zone string, market v1alpha1.CapacityType) (micro int64
 	return floor.onDemand * 1000, floor.onDemand > 0
 }
 
-// Refresh asks for prices that are old or missing, and waits for them for a short while: from a
+// Refresh requests prices that are old or missing, and waits for them for a short while: from a
 // private network calls of the price list hang, and discovery does not need it. What cannot be
-// had stays as it is, and is asked for again soon.
+// had stays as it is, and is requested again soon.
 func (t *Table) Refresh(ctx context.Context, kinds []string) {
 	timer := t.clock.NewTimer(Patience)
 	defer timer.Stop()
@@ -179,7 +179,7 @@ func (t *Table) spotPrices(ctx context.Context, kinds []string, now time.Time) (
 	return out, nil
 }
 
-// OnDemand asks the price list for what a machine costs on demand, 0 for nothing
+// OnDemand reads from the price list what a machine costs on demand, 0 for nothing
 // found. The list has a product for each way to use a machine: the filters leave one.
 func (t *Table) OnDemand(ctx context.Context, kind string) (micro int64, err error) {
 	in := &pricing.GetProductsInput{ServiceCode: aws.String("AmazonEC2"), FormatVersion: aws.String("aws_v1")}

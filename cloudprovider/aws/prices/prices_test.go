@@ -10,14 +10,14 @@ func TestTheTableOfPrices(t *testing.T) {
 	const zone = "us-east-1a"
 	none := New(nil, "us-east-1", nil)
 	for kind, floor := range floors {
-		for _, market := range []v1alpha1.CapacityType{v1alpha1.OnDemand, v1alpha1.Spot, v1alpha1.Reserved} {
-			micro, ok := none.Of(kind, zone, market)
+		for _, capacityType := range []v1alpha1.CapacityType{v1alpha1.OnDemand, v1alpha1.Spot, v1alpha1.Reserved} {
+			micro, ok := none.Of(kind, zone, capacityType)
 			switch {
-			case market == v1alpha1.Reserved && (micro != 0 || !ok):
+			case capacityType == v1alpha1.Reserved && (micro != 0 || !ok):
 				t.Errorf("%s reserved costs %d", kind, micro)
-			case market == v1alpha1.OnDemand && ok != (floor.onDemand > 0):
+			case capacityType == v1alpha1.OnDemand && ok != (floor.onDemand > 0):
 				t.Errorf("%s on demand: known %v", kind, ok)
-			case market == v1alpha1.Spot && (!ok || floor.onDemand > 0 && micro > floor.onDemand*1000):
+			case capacityType == v1alpha1.Spot && (!ok || floor.onDemand > 0 && micro > floor.onDemand*1000):
 				t.Errorf("%s on Spot costs %d, on demand %d", kind, micro, floor.onDemand*1000)
 			}
 		}

@@ -1,5 +1,5 @@
-// Package terminate ends machines and reservations. A machine goes in the way that its owner asks for: one that an Auto Scaling group has
-// is taken out of the group, which would replace it otherwise, and one beside its group is terminated.
+// Package terminate ends machines and reservations. A machine is terminated in the way that its owner requires: one that an Auto Scaling
+// group has is taken out of the group, which would replace it otherwise, and one beside its group is terminated.
 package terminate
 
 import (
@@ -48,7 +48,7 @@ func (t *Terminator) Machines(ctx context.Context, ids []string) error {
 	for batch := range slices.Chunk(ids, api.MostNames) {
 		shown, err := t.inventory.Instances(ctx, api.Filter("instance-id", batch...))
 		if err != nil {
-			log.FromContext(ctx).Error(err, "Machines that are to go cannot be listed; Auto Scaling tells which are of a group")
+			log.FromContext(ctx).Error(err, "Machines that are to go cannot be listed; Auto Scaling reports which belong to a group")
 		}
 		for _, id := range batch {
 			if in := shown[id]; in != nil && in.Launch != "" && in.Tags[inventory.OwnerTag] == "" {
@@ -63,11 +63,11 @@ func (t *Terminator) Machines(ctx context.Context, ids []string) error {
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	return errors.Join(append(errs, t.takeFrom(ctx, owners, others))...)
+	return errors.Join(append(errs, t.terminateIn(ctx, owners, others))...)
 }
 
-// takeFrom terminates machines, each in the way that its owner asks for.
-func (t *Terminator) takeFrom(ctx context.Context, owners map[string]owner, ids []string) error {
+// terminateIn terminates machines, each in the way that its owner requires.
+func (t *Terminator) terminateIn(ctx context.Context, owners map[string]owner, ids []string) error {
 	byOwner := map[owner][]string{}
 	for _, id := range ids {
 		byOwner[owners[id]] = append(byOwner[owners[id]], id)
@@ -161,7 +161,7 @@ func (t *Terminator) takeOut(ctx context.Context, group string, ids []string, sh
 		// A try whose reply was lost may have taken some out already: AWS would name them one at a time.
 		owners, asking := t.owners(ctx, ids)
 		if asking == nil && slices.ContainsFunc(ids, func(id string) bool { return owners[id] != owner{group: group} }) {
-			return t.takeFrom(ctx, owners, ids)
+			return t.terminateIn(ctx, owners, ids)
 		}
 		if len(ids) > 1 {
 			return err

@@ -1,4 +1,4 @@
-// Package advice tells what the cloud says of the chance of getting machines.
+// Package advice reads from the cloud how likely a launch is to get its machines.
 package advice
 
 import (
@@ -39,7 +39,7 @@ func Of(ctx context.Context, cloud *api.Client, groups []*v1alpha1.NodeGroup, co
 	return out, errors.Join(errs...)
 }
 
-// adviceRequest asks for that many machines of the group at once, in its zone.
+// adviceRequest requests that many machines of the group at once, in its zone.
 func adviceRequest(g *v1alpha1.NodeGroup, count int) *computepb.CapacityAdviceRequest {
 	return &computepb.CapacityAdviceRequest{
 		Size: new(int32(count)),

@@ -98,7 +98,7 @@ func (c *Client) ResizeRequests(ctx context.Context, m Manager) ([]*computepb.In
 		}, (*computepb.InstanceGroupManagerResizeRequestsListResponse).GetItems)
 }
 
-// InsertResizeRequest asks for instances of given names, all at once, that live for so many seconds; 0 for without end. The same
+// InsertResizeRequest requests instances of given names, all at once, that live for so many seconds; 0 for without end. The same
 // requestID is the same call.
 func (c *Client) InsertResizeRequest(ctx context.Context, m Manager, name string, names []string, seconds int64, requestID string) error {
 	in := &computepb.InstanceGroupManagerResizeRequest{Name: new(name), Instances: named(names)}

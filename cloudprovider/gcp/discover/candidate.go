@@ -46,7 +46,7 @@ func (c *candidate) limits() (least, most int32, err error) {
 	return least, most, nil
 }
 
-// method is the launch method that the group asks for, else the one that fits.
+// method is the launch method that the group sets, else the one that fits.
 func (c *candidate) method() (v1alpha1.GCPLaunchMethod, error) {
 	method := v1alpha1.GCPBulkInsert
 	switch {

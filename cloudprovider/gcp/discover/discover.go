@@ -182,7 +182,7 @@ func (d *Discoverer) offerings(ctx context.Context, id api.Manager, mig *compute
 		for _, machineType := range c.machineTypes() {
 			shape, err := d.templates.MachineType(ctx, id.Project, zone, machineType)
 			if errors.Is(err, api.ErrNotFound) {
-				return nil, template.Unusable("zone %s has no machine type %s, which the group asks for: change the instance template or the zones",
+				return nil, template.Unusable("zone %s has no machine type %s, which the group requests: change the instance template or the zones",
 					zone, machineType)
 			}
 			if err != nil {

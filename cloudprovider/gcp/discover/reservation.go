@@ -21,11 +21,11 @@ type availability struct {
 	// refused says why there is none; empty if there is one. It is over where none is to come, either.
 	refused string
 	over    bool
-	// unread tells that it may not be read, as one of another project.
+	// unread: it may not be read, since it belongs to another project.
 	unread bool
 }
 
-// reservation looks up the reservation that a template names.
+// reservation reads the reservation that a template names.
 func (d *Discoverer) reservation(ctx context.Context, t *template.Template, zone string) (a availability, err error) {
 	id := t.Reservation
 	if id.Name == "" {
@@ -52,7 +52,7 @@ func (a availability) leavesMachines(t *template.Template) bool {
 	return a.over && t.Model() != template.ReservationBound
 }
 
-// warnings tell that the reservation is over, or what is not known of it.
+// warnings report that the reservation is over, or what could not be read of it.
 func (a availability) warnings(t *template.Template) []cloudprovider.Warning {
 	switch {
 	case a.over:

@@ -40,7 +40,7 @@ func IsMember(in *computepb.Instance) bool {
 // standing is an instance that stands beside its managed instance group. The label names its NodeGroup; until lists show it, the
 // name of the instance does.
 func (v *Inventory) standing(project string, in *computepb.Instance) cloudprovider.Machine {
-	// The cloud keeps what has ended, unless it is told to delete it.
+	// The cloud keeps an instance that has ended until it is deleted.
 	started, _ := time.Parse(time.RFC3339Nano, in.GetLastStartTimestamp())
 	return cloudprovider.Machine{
 		Scope:   v.scopeOf(project, api.Base(in.GetZone())),
@@ -183,7 +183,7 @@ func (v *Inventory) Beside(ctx context.Context, g *v1alpha1.NodeGroup, launched,
 	return ours, others + v.unlisted(id, listed, names), nil
 }
 
-// Freshen notes that machines have been asked for, which lists may not show yet.
+// Freshen notes that machines have been requested, which lists may not show yet.
 func (v *Inventory) Freshen(id api.Manager, names []string) {
 	for _, name := range names {
 		v.fresh.Note(id, name, struct{}{})

@@ -1,4 +1,4 @@
-// Package inventory tells which machines there are: what is Muster's by its name, to which NodeGroup it belongs, and what lists do not
+// Package inventory lists the machines: what is Muster's by its name, to which NodeGroup it belongs, and what lists do not
 // show yet. It keeps the last state of each zone and managed instance group that was listed.
 //
 // A member is an instance that a managed instance group has made; a machine beside one was made by a bulk insert from its template. A

@@ -11,7 +11,7 @@ import (
 // take neither dots nor slashes.
 const (
 	labelCluster = "muster-dev-cluster"
-	// labelUID is the cluster's UID: clusters of the same name are told apart by it.
+	// labelUID is the cluster's UID: it distinguishes clusters of the same name.
 	labelUID     = "muster-dev-cluster-uid"
 	labelLaunch  = "muster-dev-launch"
 	labelRequest = "muster-dev-request"

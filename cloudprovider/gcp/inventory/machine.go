@@ -35,7 +35,7 @@ func reasonOf(status, message string) string {
 }
 
 // Member is an instance of a managed instance group. One whose VM is not
-// made yet is a hold: the group goes on trying until it is told to delete it.
+// made yet is a hold: the group goes on trying until it is deleted.
 func (v *Inventory) Member(id api.Manager, in *computepb.ManagedInstance) cloudprovider.Machine {
 	m := cloudprovider.Machine{
 		Name: api.Base(in.GetInstance()), Scope: v.scopeOfMembers(id), State: StateOf(in.GetInstanceStatus()),

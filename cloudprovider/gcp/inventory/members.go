@@ -96,9 +96,9 @@ type start struct {
 	ended bool
 }
 
-// started is when the members of a managed instance group were started last. The cloud tells that of instances, but not of
+// started is when the members of a managed instance group were started last. The cloud reports that of instances, but not of
 // members, so it is the time of the list that showed it first. What the first list of this process shows may have run for long: that
-// is asked for, and where it cannot be told it stays open.
+// is asked for, and where it cannot be determined it stays open.
 func (v *Inventory) started(ctx context.Context, id api.Manager, all []*computepb.ManagedInstance) map[string]time.Time {
 	v.mu.Lock()
 	old := v.starts[id]
@@ -109,7 +109,7 @@ func (v *Inventory) started(ctx context.Context, id api.Manager, all []*computep
 	if old == nil && slices.ContainsFunc(all, ours) {
 		var err error
 		if old, err = v.startsOf(ctx, id); err != nil {
-			log.FromContext(ctx).Error(err, "It cannot be told for how long machines of a managed instance group have run; it will be retried",
+			log.FromContext(ctx).Error(err, "It cannot be determined for how long machines of a managed instance group have run; it will be retried",
 				"managedInstanceGroup", id.String())
 			return nil
 		}

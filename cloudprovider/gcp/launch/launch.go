@@ -154,7 +154,7 @@ func (l *launch) within(mig *computepb.InstanceGroupManager, beside, missing int
 	there := int(mig.GetTargetSize()) + beside
 	if limit := int(l.Group.Spec.MaxNodes); there+missing > limit {
 		return &cloudprovider.Error{Class: v1alpha1.Quota, Code: "MaxNodesExceeded",
-			Message: fmt.Sprintf("managed instance group %s may have %d machines, has %d and %d more were asked for: raise its limit "+
+			Message: fmt.Sprintf("managed instance group %s may have %d machines, has %d and %d more were requested: raise its limit "+
 				"(spec.maxNodes)",
 				l.id.Name, limit, there, missing)}
 	}

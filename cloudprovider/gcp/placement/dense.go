@@ -22,7 +22,7 @@ type portion struct {
 	// path is what a reservation affinity calls it, as Google's documents of GKE on A3 Ultra, A4 and A4X have it:
 	// projects/…/reservations/…/reservationBlocks/…, and of a sub-block /reservationSubBlocks/… behind that.
 	path string
-	// domain is what the node label of the level tells of its machines.
+	// domain is the value that the node label of the level has on its machines.
 	domain string
 	// sure is how many hosts are free if none that is degraded has a machine, and most if each of them has one.
 	sure, most int
@@ -40,7 +40,7 @@ func fit(all []portion, count int) (portion, bool) {
 	return portion{}, false
 }
 
-// Dense looks into reservations for room before anything is launched there.
+// Dense reads the free capacity of reservations before anything is launched there.
 type Dense struct {
 	cloud *api.Client
 	// chosen are the paths of portions by launch: a call that is repeated is the same call, though its machines fill the portion by now.
@@ -52,7 +52,7 @@ func NewDense(cloud *api.Client, clock clock.PassiveClock) *Dense {
 	return &Dense{cloud: cloud, chosen: poll.NewRecent[string, string](rememberCalls, clock)}
 }
 
-// rememberCalls is how long the cloud knows a call by its requestId.
+// rememberCalls is how long the cloud recognizes a call by its requestId.
 const rememberCalls = time.Hour
 
 // In is the portion of the reservation of a template that a launch goes into, as a reservation affinity calls it. It is empty where
@@ -90,7 +90,7 @@ func (d *Dense) In(ctx context.Context, req cloudprovider.LaunchRequest, t *temp
 	return chosen.path, nil
 }
 
-// portions are the blocks of a reservation, or their sub-blocks. Only these tell how many of their hosts are healthy.
+// portions are the blocks of a reservation, or their sub-blocks. Only these report how many of their hosts are healthy.
 func (d *Dense) portions(ctx context.Context, id template.ReservationID, zone string, sub bool) (out []portion, err error) {
 	blocks, err := d.cloud.ReservationBlocks(ctx, id.Project, zone, id.Name)
 	if err != nil {

@@ -54,7 +54,7 @@ type Policies struct {
 	tracker *collocation.Tracker[policyID]
 
 	mu sync.Mutex
-	// loose are the managed instance groups that have been asked for machines together and do not put them so, with the level.
+	// loose are the managed instance groups whose machines were requested together and were not placed together, with the level.
 	loose map[api.Manager]string
 }
 
@@ -208,7 +208,7 @@ func (s *Policies) scopeOf(project string) collocation.Scope[policyID] {
 	}
 }
 
-// Warnings tell that machines which must be together are launched without a policy, and why.
+// Warnings report that machines which must be together are launched without a policy, and why.
 func (s *Policies) Warnings(t *template.Template, mig *computepb.InstanceGroupManager,
 	spec *v1alpha1.NodeGroupSpec) []cloudprovider.Warning {
 	s.mu.Lock()

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// hold is how long prices count before they are asked for again: the cloud
+	// hold is how long prices count before they are requested again: the cloud
 	// changes those of Spot VMs once a day at most. After a failure they are asked for
 	// sooner.
 	hold  = 12 * time.Hour
@@ -108,7 +108,7 @@ func priceKey(region, model, description string) string {
 }
 
 // Of is the price of an hour of one machine: the catalog's where it has all parts, else the
-// floor's; nil where neither knows.
+// floor's; nil where neither has one.
 func (b *Book) Of(o Offering) *resource.Quantity {
 	if o.Reserved {
 		return &resource.Quantity{}
@@ -128,7 +128,7 @@ func (b *Book) Of(o Offering) *resource.Quantity {
 }
 
 // catalog adds up the parts of a machine, all of one model. What the catalog says of
-// flex-start is not told apart with certainty, so there is none of it.
+// flex-start cannot be distinguished with certainty, so there is none of it.
 func (b *Book) catalog(o Offering) (int64, bool) {
 	i := slices.IndexFunc(families, func(f parts) bool { return strings.HasPrefix(o.Shape.GetName(), f.family) })
 	if i < 0 || o.Model != modelStandard && o.Model != modelSpot {

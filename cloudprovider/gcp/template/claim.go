@@ -16,7 +16,7 @@ const (
 	// keyStartup lists the taints that another component removes while a node starts, such as
 	// node.cilium.io/agent-not-ready=true:NoExecute.
 	keyStartup = "muster-dev-startup-taints"
-	// keyTopology lists node labels by which some agent tells in which domain, such as a rack, a machine is, and how many
+	// keyTopology lists node labels that an agent sets to the domain, such as a rack, of a machine, and how many
 	// machines a domain takes, such as example.com/rack=18.
 	keyTopology = "muster-dev-topology"
 	// KeyMethod names a launch method, where that which fits is not wanted.

@@ -110,7 +110,7 @@ func partitions(size string, gpu40GB bool) int64 {
 	}
 }
 
-// gpusOf machines of the type: those that it has, else those that the template adds.
+// gpusOf returns the number of GPUs of a machine type. If it has none, the GPUs that the template adds count.
 func (t *Template) gpusOf(shape *computepb.MachineType) (n int64) {
 	for _, a := range shape.GetAccelerators() {
 		if strings.Contains(a.GetGuestAcceleratorType(), "nvidia") {
@@ -121,7 +121,7 @@ func (t *Template) gpusOf(shape *computepb.MachineType) (n int64) {
 }
 
 // seen is what of a size the node sees: kernel, firmware and the file system keep up
-// to a fiftieth, which no description tells.
+// to a fiftieth, which no description states.
 func seen(bytes int64) int64 { return bytes - bytes/50 }
 
 // allocatable is what is left for pods: of what the template reserves, else of what

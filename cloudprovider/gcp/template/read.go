@@ -29,7 +29,7 @@ type Template struct {
 	reserved     bool
 	// maintenance is what becomes of machines when their host is maintained; empty where the template does not say.
 	Maintenance string
-	// placed tells that the template names resource policies: a machine has one placement policy at most.
+	// placed: the template names resource policies: a machine has one placement policy at most.
 	Placed bool
 	// reservation that the machines are bound to or consume, where the template names one.
 	Reservation ReservationID
@@ -121,7 +121,7 @@ func (t *Template) readEnv(metadata map[string]string) {
 var startupTaints = []string{"startup-taint.cluster-autoscaler.kubernetes.io/", "ignore-taint.cluster-autoscaler.kubernetes.io/"}
 
 // splitTaints takes the startup taints from the others: those that the template declares, and
-// those that cluster-autoscaler knows by their prefix.
+// those that cluster-autoscaler recognizes by their prefix.
 func (t *Template) splitTaints() {
 	t.startup = taints(t.Keys[keyStartup])
 	declared := func(taint corev1.Taint) bool {
@@ -186,7 +186,7 @@ func (t *Template) Model() string {
 	return t.provisioning
 }
 
-// CapacityType is the market of the template's provisioning model. Flex-start
+// CapacityType is the capacity type of the template's provisioning model. Flex-start
 // machines stay until they are terminated, within their seven days.
 func (t *Template) CapacityType() v1alpha1.CapacityType {
 	switch {
@@ -218,7 +218,7 @@ func (t *Template) IsFlexStart() bool {
 	}))
 }
 
-// IsAutoscaled says that GKE's own autoscaler looks after the node pool.
+// IsAutoscaled reports whether GKE's own autoscaler manages the node pool.
 func (t *Template) IsAutoscaled() bool {
 	return t.IsGKE() && t.env["ENABLE_CLUSTER_AUTOSCALER"] == "true"
 }

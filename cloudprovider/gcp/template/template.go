@@ -1,5 +1,5 @@
 // Package template reads what an instance template says to Muster and of its nodes, as launches and discovery need it alike: whether its
-// machines join this cluster, their market, the reservation that they consume, and what a node of a machine type will look like.
+// machines join this cluster, their capacity type, the reservation that they consume, and what a node of a machine type will look like.
 package template
 
 import (

@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Labels by which GKE tells where a node is. On A4X a sub-block is one NVLink domain.
+// Labels by which GKE reports where a node is. On A4X a sub-block is one NVLink domain.
 const (
 	BlockLabel         = "cloud.google.com/gce-topology-block"
 	SubblockLabel      = "cloud.google.com/gce-topology-subblock"
@@ -17,13 +17,13 @@ const (
 	machineTypeA3High8 = "a3-highgpu-8g"
 )
 
-// told are the beginnings of the machine types whose VMs tell their physical host.
-var told = []string{machineTypeA3High8, "a3-megagpu-", "a3-ultragpu-", "a4-highgpu-", machineTypesOfA4X, "h4d-"}
+// reported are the prefixes of the machine types whose VMs report their physical host.
+var reported = []string{machineTypeA3High8, "a3-megagpu-", "a3-ultragpu-", "a4-highgpu-", machineTypesOfA4X, "h4d-"}
 
 // Levels returns the node labels that name the topology domains of machines of the type, and those in the template's
 // muster-dev-topology, the coarsest first.
 func (t *Template) Levels(machineType string) (out []v1alpha1.TopologyLevel, err error) {
-	if t.IsGKE() && slices.ContainsFunc(told, func(prefix string) bool { return strings.HasPrefix(machineType, prefix) }) {
+	if t.IsGKE() && slices.ContainsFunc(reported, func(prefix string) bool { return strings.HasPrefix(machineType, prefix) }) {
 		out = []v1alpha1.TopologyLevel{{NodeLabel: BlockLabel}, {NodeLabel: SubblockLabel}}
 		if strings.HasPrefix(machineType, machineTypesOfA4X) {
 			out[1].MachinesPerDomain = mostInA4XSubblock

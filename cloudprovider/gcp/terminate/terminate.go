@@ -173,7 +173,7 @@ func parts(batch []string, err error) [][]string {
 }
 
 // accepted is the error of a call, unless it is only that its operation still runs:
-// the cloud is at it, and lists tell what has come of it.
+// the cloud is at it, and lists show the outcome.
 func accepted(err error) error {
 	if errors.Is(err, cloudprovider.ErrUnderWay) {
 		return nil

@@ -109,7 +109,7 @@ var purposes = map[string]string{
 	"capacitypolicies.muster.dev":               "the machines that a job may use are unknown",
 	"admissionchecks.kueue.x-k8s.io":            "the admission checks of a job are unknown",
 	"provisioningrequestconfigs.kueue.x-k8s.io": "the admission checks of a job are unknown",
-	"multikueueclusters.kueue.x-k8s.io":         "the clusters that jobs are given to are unknown",
+	"multikueueclusters.kueue.x-k8s.io":         "the clusters that jobs are dispatched to are unknown",
 	"cohorts.kueue.x-k8s.io":                    "borrowing limits are unknown",
 	"namespaces":                                "the namespaces of a queue are unknown",
 }

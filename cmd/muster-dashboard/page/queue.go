@@ -97,7 +97,7 @@ type queueSummary struct {
 	Forecast forecastSummary `json:"forecast"`
 }
 
-// reasonCount is the number of Workloads with the same reason. All that can never start are counted as one.
+// reasonCount is the number of Workloads with the same reason. Workloads that can never start are counted under one reason.
 type reasonCount struct {
 	Reason string `json:"reason"`
 	Words  string `json:"words"`

@@ -110,7 +110,7 @@ func (f *Front) mayUse(m *machines) *cloudsim.Error {
 	if m.template.Profile != "" && !f.use("iam:PassRole") {
 		return denied("ec2", "iam:PassRole", m.template.Profile)
 	}
-	if m.market != "Spot" || f.spotRole {
+	if m.capacityType != "Spot" || f.spotRole {
 		return nil
 	}
 	if f.spotRole = f.use("iam:CreateServiceLinkedRole"); f.spotRole {

@@ -36,7 +36,7 @@ func (f *Front) staying(name string) []cloudsim.Instance {
 	return slices.DeleteFunc(f.members(name), func(in cloudsim.Instance) bool { return f.leaving[in.ID] })
 }
 
-// replaceLost lets go of what has ended, and launches what the groups then lack.
+// replaceLost removes ended instances from their groups, and launches the instances that the groups then lack.
 func (f *Front) replaceLost() {
 	for i := range f.config.Groups {
 		g := &f.config.Groups[i]
@@ -102,7 +102,7 @@ func (f *Front) Grow(group string, by int) {
 
 // grow launches machines that the group owns.
 func (f *Front) grow(g *Group, in *Subnet, count int) ([]cloudsim.Instance, *cloudsim.Error) {
-	types, market, _ := f.config.offers(g)
+	types, capacityType, _ := f.config.offers(g)
 	tags := map[string]string{}
 	for k, v := range f.tags[g.Name] {
 		if strings.HasPrefix(k, "kubernetes.io/cluster/") {
@@ -110,10 +110,10 @@ func (f *Front) grow(g *Group, in *Subnet, count int) ([]cloudsim.Instance, *clo
 		}
 	}
 	maps.Copy(tags, g.Propagated)
-	m := machines{template: f.version(g.Template, g.Version).Template, subnet: in, kind: types[0], market: market, count: count, group: g.Name,
-		tags: tags, placement: g.PlacementGroup}
+	m := machines{template: f.version(g.Template, g.Version).Template, subnet: in, kind: types[0], capacityType: capacityType,
+		count: count, group: g.Name, tags: tags, placement: g.PlacementGroup}
 	if r := f.reservation(m.template.Reservation); r != nil {
-		m.reservation, m.market = r.ID, r.Pool.Market
+		m.reservation, m.capacityType = r.ID, r.Pool.CapacityType
 	}
 	return f.launch(m)
 }
@@ -131,9 +131,9 @@ func (f *Front) launchInstances(p *params) []element {
 	if g.Template == "" {
 		panic(validation("LaunchInstances needs a group with a launch template"))
 	}
-	types, market, oneMarket := f.config.offers(g)
+	types, capacityType, oneCapacityType := f.config.offers(g)
 	switch {
-	case !oneMarket:
+	case !oneCapacityType:
 		panic(validation("LaunchInstances does not take groups that mix On-Demand and Spot"))
 	case strategy != "none":
 		panic(validation("RetryStrategy is '%s': only none is simulated", strategy))
@@ -149,7 +149,7 @@ func (f *Front) launchInstances(p *params) []element {
 	f.desired[g.Name] += len(got)
 	out := []element{el("AutoScalingGroupName", g.Name)}
 	where := []element{
-		el("AvailabilityZone", subnet.Zone), el("SubnetId", subnet.ID), el("InstanceType", types[0]), el("MarketType", market),
+		el("AvailabilityZone", subnet.Zone), el("SubnetId", subnet.ID), el("InstanceType", types[0]), el("MarketType", capacityType),
 	}
 	if len(got) > 0 {
 		out = append(out, el("Instances", el("member", where, el("InstanceIds", texts("member", ids(got))))))

@@ -119,8 +119,8 @@ type Template struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	Type string `json:"type,omitempty"`
-	// Market that the template sets: spot, capacity-block, or empty.
-	Market string `json:"market,omitempty"`
+	// MarketType that the template sets: spot, capacity-block, or empty.
+	MarketType string `json:"marketType,omitempty"`
 	// Reservation that the template's machines are launched into; empty for none.
 	Reservation string `json:"reservation,omitempty"`
 	// PlacementGroup that the template's machines are launched into; empty for none.
@@ -193,7 +193,7 @@ type Type struct {
 	Neurons  int    `json:"neurons,omitempty"`
 	// EFAs is how many Elastic Fabric Adapters a machine may have.
 	EFAs int `json:"efas,omitempty"`
-	// Sold are the markets of the type: on-demand, spot and capacity-block; empty for all of them.
+	// Sold are the capacity types of the type: on-demand, spot and capacity-block; empty for all of them.
 	Sold []string `json:"sold,omitempty"`
 	// NotClustered types cannot be in a placement group of the strategy cluster.
 	NotClustered bool `json:"notClustered,omitempty"`
@@ -245,8 +245,8 @@ func (c *Config) Validate() error {
 		switch {
 		case t.ID == "" || t.Name == "":
 			return fmt.Errorf("templates[%d]: id is %q and name %q: give both", i, t.ID, t.Name)
-		case t.Market != "" && t.Market != "spot" && t.Market != "capacity-block":
-			return fmt.Errorf("templates[%d].market is %q: it must be spot, capacity-block or empty", i, t.Market)
+		case t.MarketType != "" && t.MarketType != "spot" && t.MarketType != "capacity-block":
+			return fmt.Errorf("templates[%d].marketType is %q: it must be spot, capacity-block or empty", i, t.MarketType)
 		case t.Type != "" && c.typeOf(t.Type) == nil:
 			return fmt.Errorf("templates[%d].type is %q: it must be the name of one of types", i, t.Type)
 		}
@@ -334,15 +334,15 @@ func (t *Type) soldAs() []string {
 	return usageClasses
 }
 
-// types of the group, and its market; mixed groups have none.
-func (c *Config) offers(g *Group) (types []string, market v1alpha1.CapacityType, oneMarket bool) {
+// types of the group, and its capacity type; mixed groups have none.
+func (c *Config) offers(g *Group) (types []string, capacityType v1alpha1.CapacityType, oneCapacityType bool) {
 	t := c.template(g.Template)
-	types, market = []string{t.Type}, v1alpha1.OnDemand
-	if t.Market == "spot" {
-		market = v1alpha1.Spot
+	types, capacityType = []string{t.Type}, v1alpha1.OnDemand
+	if t.MarketType == "spot" {
+		capacityType = v1alpha1.Spot
 	}
 	if g.Mixed == nil {
-		return types, market, true
+		return types, capacityType, true
 	}
 	if len(g.Mixed.Types) > 0 {
 		types = g.Mixed.Types

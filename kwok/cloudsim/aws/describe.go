@@ -89,7 +89,7 @@ func (f *Front) instance(in cloudsim.Instance) []element {
 		el("instanceType", in.Pool.Type), el("placement", el("availabilityZone", in.Pool.Zone), el("groupName", in.Together)),
 		el("launchTime", in.StartedAt), el("subnetId", f.subnetIn(in)), el("tagSet", tagSet(f.tagsOf(in))),
 	}
-	if in.Pool.Market == v1alpha1.Spot {
+	if in.Pool.CapacityType == v1alpha1.Spot {
 		out = append(out, el("instanceLifecycle", "spot"))
 	}
 	if in.Reservation != "" {

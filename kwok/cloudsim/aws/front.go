@@ -30,7 +30,7 @@ type Front struct {
 	answers map[string]answer
 	fleets  int
 	// desired capacity of the groups, the tags that they were given, and the machines
-	// that they have let go of.
+	// that were taken out of them.
 	desired map[string]int
 	tags    map[string]map[string]string
 	left    map[string]bool

@@ -29,7 +29,7 @@ func serve(t *testing.T, c Config) (*cloudsim.World, string) {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 	world, err := cloudsim.New(cloudsim.Config{Pools: []cloudsim.Pool{{PoolKey: cloudsim.PoolKey{
-		Cloud: v1alpha1.ProviderAWS, Type: "p5.48xlarge", Zone: "us-east-1a", Market: v1alpha1.OnDemand,
+		Cloud: v1alpha1.ProviderAWS, Type: "p5.48xlarge", Zone: "us-east-1a", CapacityType: v1alpha1.OnDemand,
 	}, Script: v1alpha1.KwokPool{Domains: &racks}}}}, clock)
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func TestValidate(t *testing.T) {
 		"region is missing: give a region, for example us-east-1":                        func(c *Config) { c.Region = "" },
 		`subnets[0]: id is "subnet-a" and zone "": give both`:                            func(c *Config) { c.Subnets[0].Zone = "" },
 		`templates[0]: id is "" and name "gpu": give both`:                               func(c *Config) { c.Templates[0].ID = "" },
-		`templates[0].market is "cheap": it must be spot, capacity-block or empty`:       func(c *Config) { c.Templates[0].Market = "cheap" },
+		`templates[0].marketType is "cheap": it must be spot, capacity-block or empty`:   func(c *Config) { c.Templates[0].MarketType = "cheap" },
 		`templates[0].type is "p9": it must be the name of one of types`:                 func(c *Config) { c.Templates[0].Type = "p9" },
 		`types[0]: name is "p5.48xlarge", vCPUs 0 and memoryMiB 2097152: give all three`: func(c *Config) { c.Types[0].VCPUs = 0 },
 		`types[0].sold has "cheaply": it must be of on-demand, spot, capacity-block`:     func(c *Config) { c.Types[0].Sold = []string{"cheaply"} },

@@ -17,11 +17,11 @@ import (
 
 // machines is what is launched.
 type machines struct {
-	template *Template
-	subnet   *Subnet
-	kind     string
-	market   v1alpha1.CapacityType
-	count    int
+	template     *Template
+	subnet       *Subnet
+	kind         string
+	capacityType v1alpha1.CapacityType
+	count        int
 	// least is the fewest that are taken.
 	least       int
 	reservation string
@@ -73,7 +73,7 @@ func (f *Front) launch(m machines) ([]cloudsim.Instance, *cloudsim.Error) {
 			Message: fmt.Sprintf("There are not enough free addresses in subnet '%s' to satisfy the requested number of instances.", m.subnet.ID)}
 	}
 	got, refused := f.world.Launch(cloudsim.Order{
-		Pool:  cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: m.kind, Zone: m.subnet.Zone, Market: m.market},
+		Pool:  cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: m.kind, Zone: m.subnet.Zone, CapacityType: m.capacityType},
 		Count: m.count, Min: m.least, Reservation: m.reservation, Together: m.placement, Group: m.group, Tags: m.tags,
 		ID:   func(n int64) string { return fmt.Sprintf("i-%017x", n) },
 		Node: func(id string) *kwokv1alpha1.MachineNode { return f.node(m, id) },
@@ -93,7 +93,7 @@ func (f *Front) launch(m machines) ([]cloudsim.Instance, *cloudsim.Error) {
 		}
 	}
 	if refused != nil {
-		return got, refusal(refused, m.market)
+		return got, refusal(refused, m.capacityType)
 	}
 	return got, nil
 }
@@ -103,7 +103,7 @@ func (f *Front) usageClass(m *machines) string {
 	switch {
 	case f.config.block(m.reservation) != nil:
 		return blockClass
-	case m.market == v1alpha1.Spot:
+	case m.capacityType == v1alpha1.Spot:
 		return spotClass
 	default:
 		return onDemandClass
@@ -198,15 +198,15 @@ func (f *Front) createFleet(p *params) []element {
 		}
 		m.kind, m.subnet, m.placement = kind, subnet, p.text(override+".Placement.GroupName")
 	}
-	if m.template.Market != "" {
+	if m.template.MarketType != "" {
 		panic(&cloudsim.Error{Code: "InvalidParameterCombination", Message: "a fleet takes no launch template with market options"})
 	}
 	options := "OnDemandOptions"
-	m.market = v1alpha1.OnDemand
+	m.capacityType = v1alpha1.OnDemand
 	switch kind := p.text("TargetCapacitySpecification.DefaultTargetCapacityType"); kind {
 	case "on-demand":
 	case "spot":
-		options, m.market = "SpotOptions", v1alpha1.Spot
+		options, m.capacityType = "SpotOptions", v1alpha1.Spot
 	default:
 		panic(invalid("DefaultTargetCapacityType is '%s': only on-demand and spot are simulated", kind))
 	}
@@ -227,7 +227,7 @@ func (f *Front) createFleet(p *params) []element {
 	got, refused := f.launch(m)
 	out := []element{el("fleetId", fmt.Sprintf("fleet-%017x", f.fleets))}
 	lifecycle := "on-demand"
-	if m.market == v1alpha1.Spot {
+	if m.capacityType == v1alpha1.Spot {
 		lifecycle = "spot"
 	}
 	source := el("launchTemplateAndOverrides",
@@ -261,7 +261,7 @@ func ids(list []cloudsim.Instance) (out []string) {
 func (f *Front) runInstances(p *params) []element {
 	template := f.templateOf(p, "LaunchTemplate.", "LaunchTemplate.Version").Template
 	m := machines{
-		template: template, subnet: f.subnetOf(f.subnetToRun(p, template)), kind: p.text("InstanceType"), market: v1alpha1.OnDemand,
+		template: template, subnet: f.subnetOf(f.subnetToRun(p, template)), kind: p.text("InstanceType"), capacityType: v1alpha1.OnDemand,
 		count: p.number("MaxCount"), least: p.number("MinCount"),
 		tags: p.tagSpecifications("TagSpecification")["instance"], placement: p.text("Placement.GroupName"),
 	}
@@ -272,7 +272,7 @@ func (f *Front) runInstances(p *params) []element {
 	m.reservation = p.text("CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId")
 	p.checkRead()
 	switch {
-	case m.template.Market == "spot":
+	case m.template.MarketType == "spot":
 		panic(invalid("only on-demand machines and those of Capacity Blocks are simulated here"))
 	case preference == "capacity-reservations-only" && m.reservation != "":
 		r := f.reservation(m.reservation)
@@ -280,7 +280,7 @@ func (f *Front) runInstances(p *params) []element {
 			panic(&cloudsim.Error{Code: "InvalidCapacityReservationId.NotFound",
 				Message: fmt.Sprintf("The capacity reservation '%s' does not exist", m.reservation)})
 		}
-		if b := f.config.block(r.ID); (b != nil) != (m.template.Market == "capacity-block") {
+		if b := f.config.block(r.ID); (b != nil) != (m.template.MarketType == "capacity-block") {
 			panic(&cloudsim.Error{Code: "InvalidParameterCombination",
 				Message: "The market type capacity-block is for launches into a Capacity Block, and only for them."})
 		}
@@ -291,7 +291,7 @@ func (f *Front) runInstances(p *params) []element {
 		if r.Pool.Type != m.kind || r.Pool.Zone != m.subnet.Zone {
 			panic(invalid("the reservation %s is for %s in %s", r.ID, r.Pool.Type, r.Pool.Zone))
 		}
-		m.market = r.Pool.Market
+		m.capacityType = r.Pool.CapacityType
 	case preference != "" || m.reservation != "":
 		panic(invalid("only a target reservation with the preference capacity-reservations-only is simulated"))
 	}

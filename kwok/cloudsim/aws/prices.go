@@ -19,7 +19,7 @@ func (f *Front) describeSpotPriceHistory(p *params) []element {
 	}
 	var found []cloudsim.PoolKey
 	for _, pool := range f.world.Pools() {
-		if pool.Cloud == v1alpha1.ProviderAWS && pool.Market == v1alpha1.Spot && slices.Contains(kinds, pool.Type) && len(pool.Prices) > 0 {
+		if pool.Cloud == v1alpha1.ProviderAWS && pool.CapacityType == v1alpha1.Spot && slices.Contains(kinds, pool.Type) && len(pool.Prices) > 0 {
 			found = append(found, pool.PoolKey)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 // refusal is the world's refusal as AWS spells it. Codes that a script gives are
 // left as they are.
-func refusal(e *v1alpha1.KwokError, market v1alpha1.CapacityType) *cloudsim.Error {
+func refusal(e *v1alpha1.KwokError, capacityType v1alpha1.CapacityType) *cloudsim.Error {
 	out := &cloudsim.Error{Status: http.StatusBadRequest, Code: e.Code, Message: e.Message}
 	switch e.Code {
 	case pool.CodeNoCapacity:
@@ -19,7 +19,7 @@ func refusal(e *v1alpha1.KwokError, market v1alpha1.CapacityType) *cloudsim.Erro
 		out.Code = "ReservationCapacityExceeded"
 	case pool.CodeMaxMachines:
 		out.Code = "VcpuLimitExceeded"
-		if market == v1alpha1.Spot {
+		if capacityType == v1alpha1.Spot {
 			out.Code = "MaxSpotInstanceCountExceeded"
 		}
 	}

@@ -17,7 +17,7 @@ func (f *Front) reservation(id string) *cloudsim.Reservation {
 // createCapacityReservation supports targeted reservations that start at once.
 func (f *Front) createCapacityReservation(p *params) []element {
 	key := cloudsim.PoolKey{
-		Cloud: v1alpha1.ProviderAWS, Type: p.text("InstanceType"), Zone: p.text("AvailabilityZone"), Market: v1alpha1.OnDemand,
+		Cloud: v1alpha1.ProviderAWS, Type: p.text("InstanceType"), Zone: p.text("AvailabilityZone"), CapacityType: v1alpha1.OnDemand,
 	}
 	count, tags := p.number("InstanceCount"), p.tagSpecifications("TagSpecifications")["capacity-reservation"]
 	if platform := p.text("InstancePlatform"); platform != "Linux/UNIX" {
@@ -107,7 +107,7 @@ func (f *Front) stateOfReservation(r cloudsim.Reservation) string {
 // buyBlocks makes the reservations of the Capacity Blocks.
 func (f *Front) buyBlocks() error {
 	for _, b := range f.config.Blocks {
-		key := cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: b.Type, Zone: b.Zone, Market: v1alpha1.Reserved}
+		key := cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: b.Type, Zone: b.Zone, CapacityType: v1alpha1.Reserved}
 		if _, refused := f.world.Reserve(b.ID, cloudsim.Order{Pool: key, Count: b.Count}, f.world.Now().Add(b.Until.Duration)); refused != nil {
 			return fmt.Errorf("buy Capacity Block %s: %s", b.ID, refused.Message)
 		}

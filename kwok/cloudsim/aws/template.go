@@ -112,8 +112,8 @@ func templateData(t *Template) []element {
 	if t.Type != "" {
 		data = append(data, el("instanceType", t.Type))
 	}
-	if t.Market != "" {
-		data = append(data, el("instanceMarketOptions", el("marketType", t.Market)))
+	if t.MarketType != "" {
+		data = append(data, el("instanceMarketOptions", el("marketType", t.MarketType)))
 	}
 	if t.Reservation != "" {
 		data = append(data, el("capacityReservationSpecification", el("capacityReservationTarget", el("capacityReservationId", t.Reservation))))

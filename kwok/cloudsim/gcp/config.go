@@ -233,8 +233,8 @@ func (c *Config) validateGroups(types map[string]bool) error {
 
 func (g *Group) location() string { return g.Zone + g.Region }
 
-// market is where VMs of a provisioning model come from.
-func market(model string) v1alpha1.CapacityType {
+// capacityType is the capacity type of a provisioning model.
+func capacityType(model string) v1alpha1.CapacityType {
 	switch model {
 	case modelSpot:
 		return v1alpha1.Spot

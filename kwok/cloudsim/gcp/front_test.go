@@ -73,7 +73,7 @@ func newWire(t *testing.T, c gcp.Config) *wire {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
 	world, err := cloudsim.New(cloudsim.Config{Pools: []cloudsim.Pool{{PoolKey: cloudsim.PoolKey{
-		Cloud: v1alpha1.ProviderGCP, Type: "a3", Zone: "z-a", Market: v1alpha1.OnDemand,
+		Cloud: v1alpha1.ProviderGCP, Type: "a3", Zone: "z-a", CapacityType: v1alpha1.OnDemand,
 	}}}}, clock)
 	if err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ type machine struct {
 func (f *Front) launch(m machine, zone string, names []string, least int, owner *group) ([]*vm, *v1alpha1.KwokError) {
 	order := cloudsim.Order{
 		Pool: cloudsim.PoolKey{
-			Cloud: v1alpha1.ProviderGCP, Type: m.machineType, Zone: zone, Market: market(m.template.ProvisioningModel),
+			Cloud: v1alpha1.ProviderGCP, Type: m.machineType, Zone: zone, CapacityType: capacityType(m.template.ProvisioningModel),
 		},
 		Count: len(names), Min: least, Tags: maps.Clone(m.labels), Domains: m.domains,
 	}

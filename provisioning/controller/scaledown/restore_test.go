@@ -125,7 +125,7 @@ type restoring struct {
 func newCloud(t *testing.T, c simulatedCloud) *restoring {
 	t.Helper()
 	r := &restoring{simulatedCloud: c, clock: clocktesting.NewFakeClock(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))}
-	pool := cloudsim.Pool{PoolKey: cloudsim.PoolKey{Cloud: c.group.Spec.Provider, Zone: zone, Market: v1alpha1.OnDemand, Type: "p5"}}
+	pool := cloudsim.Pool{PoolKey: cloudsim.PoolKey{Cloud: c.group.Spec.Provider, Zone: zone, CapacityType: v1alpha1.OnDemand, Type: "p5"}}
 	if c.group.Spec.GCP != nil {
 		pool.Type, pool.Prices = "a3", []cloudsim.Price{{PerHour: resource.MustParse("88")}}
 	}

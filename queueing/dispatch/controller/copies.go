@@ -120,7 +120,7 @@ func (c *copies) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// mostSteps is how many steps of a Workload one reconcile may take: from the nomination to the award, or from the commitment to the job.
+// mostSteps is how many steps of a Workload one reconcile may take: from the nomination to the grant, or from the commitment to the job.
 const mostSteps = 4
 
 // goOn takes one step for a Workload. goesOn reports whether s holds the result of the step, so that the next step needs no event.

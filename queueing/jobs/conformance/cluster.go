@@ -203,7 +203,7 @@ func (c *cluster) collect() {
 	}
 }
 
-// collectOf takes what an owner has that is deleted in the foreground, and then lets go of that.
+// collectOf deletes the dependents of an owner that is deleted in the foreground, and then removes the finalizer of the owner.
 func (c *cluster) collectOf(owner *unstructured.Unstructured) {
 	left := false
 	for _, o := range slices.Collect(maps.Values(c.objects)) {

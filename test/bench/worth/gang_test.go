@@ -66,7 +66,7 @@ type gang struct {
 // whatever Muster does without.
 func newWorld(seed uint64, gangs int, off without) *world {
 	w := &world{
-		without: off, now: began, offerings: market(rand.New(rand.NewPCG(seed, 1)), began),
+		without: off, now: began, offerings: newOfferings(rand.New(rand.NewPCG(seed, 1)), began),
 		nodes: nodeset.New(), machines: map[string]*machine{}, ledger: cost.NewLedger(),
 	}
 	w.ledger.Open(began)

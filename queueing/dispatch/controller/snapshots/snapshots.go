@@ -194,7 +194,7 @@ func (p *Snapshot) refresh(ctx context.Context) {
 	if p.err != nil {
 		known = 0
 		if before == nil || before.Error() != p.err.Error() {
-			p.log.Info("Jobs come to the cluster by its place in the MultiKueueConfig only", "reason", p.err.Error())
+			p.log.Info("The cluster cannot be forecast; only its place in the MultiKueueConfig decides which jobs it gets", "reason", p.err.Error())
 		}
 	}
 	Foreseen.WithLabelValues(p.Cluster).Set(known)

@@ -34,7 +34,7 @@ const (
 	onDemandHolds             = largest
 )
 
-// Prices of a machine an hour, in USD. Those of a market differ a little by zone.
+// Prices of a machine an hour, in USD. Those of a capacity type differ a little by zone.
 const (
 	spotPrice, onDemandPrice = 32, 98
 )
@@ -47,8 +47,8 @@ type offering struct {
 	status v1alpha1.NodeGroupStatus
 }
 
-// market is a group of each capacity type in each zone, in the order of their names.
-func market(random *rand.Rand, began time.Time) (out []*offering) {
+// newOfferings returns a group of each capacity type in each zone, in the order of their names.
+func newOfferings(random *rand.Rand, began time.Time) (out []*offering) {
 	for _, kind := range []struct {
 		name         string
 		capacityType v1alpha1.CapacityType
