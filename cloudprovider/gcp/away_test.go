@@ -226,6 +226,7 @@ func TestDiscoverWithAZoneAway(t *testing.T) {
 // with others.
 func TestZoneHangs(t *testing.T) {
 	l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
+	l.callTimeout = callTimeout
 	for i := range 200 {
 		g := l.nodeGroup("owned")
 		g.Name, g.Spec.GCP.InstanceGroupManager = fmt.Sprintf("idle-%d", i), fmt.Sprintf("idle-%d", i)

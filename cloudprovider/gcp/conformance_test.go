@@ -32,6 +32,7 @@ func conformingCloud(t *testing.T, method string) *conformance.Cloud {
 	sim.OperationTime = metav1.Duration{Duration: 2 * time.Second}
 	l := newLab(t, cloudsim.Config{Pools: blocksOf(every(0), 3, 5, 5), Lag: metav1.Duration{Duration: 3 * time.Second},
 		TagLag: metav1.Duration{Duration: 8 * time.Second}}, sim)
+	l.callTimeout = callTimeout
 	g := l.nodeGroup(method)
 	elsewhere := map[string]string{zoneA: "spread", zoneB: "bulk"}[g.Spec.Zone]
 	other := l.nodeGroup(elsewhere)

@@ -37,8 +37,12 @@ const (
 	region  = "us-central1"
 )
 
-// callTimeout is how long the adapter of a lab waits for an answer.
-const callTimeout = 250 * time.Millisecond
+const (
+	// callTimeout is how long the adapters of tests with a cloud that does not answer wait for it.
+	callTimeout = 250 * time.Millisecond
+	// patience with a cloud that answers, on whatever machine.
+	patience = time.Minute
+)
 
 var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
@@ -102,8 +106,10 @@ type lab struct {
 	url   string
 	clock *clocktesting.FakeClock
 	// slow is the clock of the world.
-	slow   *conformance.SlowClock
-	groups []*v1alpha1.NodeGroup
+	slow *conformance.SlowClock
+	// callTimeout of the adapters.
+	callTimeout time.Duration
+	groups      []*v1alpha1.NodeGroup
 	// inUse reports which machines run pods; nil for none.
 	inUse cloudprovider.InUse
 }
@@ -111,7 +117,7 @@ type lab struct {
 // newLab returns a lab over the wire.
 func newLab(t *testing.T, world cloudsim.Config, project gcpsim.Config) *lab {
 	t.Helper()
-	l := &lab{T: t, clock: clocktesting.NewFakeClock(began)}
+	l := &lab{T: t, clock: clocktesting.NewFakeClock(began), callTimeout: patience}
 	l.slow = conformance.NewSlowClock(l.clock)
 	var err error
 	if l.world, err = cloudsim.New(world, l.slow); err != nil {
@@ -137,7 +143,7 @@ func (l *lab) providerThat(cluster string, mayAct func() error) *gcp.Provider {
 	l.Helper()
 	p, err := gcp.New(context.Background(), gcp.Config{
 		Project: project, Cluster: cluster, ClusterUID: "uid-of-" + cluster, Location: region, Clock: l.clock, Endpoint: l.url,
-		CallsPerSecond: 100_000, CallTimeout: callTimeout, MayAct: mayAct,
+		CallsPerSecond: 100_000, CallTimeout: l.callTimeout, MayAct: mayAct,
 		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return l.groups, nil },
 		InUse: func(ctx context.Context, machines []cloudprovider.Machine) (map[string]bool, error) {
 			if l.inUse == nil {
