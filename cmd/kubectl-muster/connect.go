@@ -25,8 +25,10 @@ func (o *options) connect() (kube client.Client, namespace string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("finding the cluster (set --kubeconfig or $KUBECONFIG): %w", err)
 	}
-	kube, err = clientOf(config)
-	return kube, namespace, err
+	if o.kube == nil {
+		o.kube, err = clientOf(config)
+	}
+	return o.kube, namespace, err
 }
 
 // configured returns an error where nothing names a cluster. The libraries of kubectl would take localhost:8080 then.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/version"
@@ -36,6 +37,8 @@ type options struct {
 	clock    clock.WithTicker
 	output   string
 	watch    bool
+	// kube is the client of the cluster once the command has connected: --watch answers again with it.
+	kube client.Client
 	// past are the ConfigMaps of the history, which --watch reads each time.
 	past view.KeptConfigMaps
 	// patience bounds how long a forecast may take; 0 is none.
