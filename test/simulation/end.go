@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -110,6 +111,7 @@ func (r *remains) awaited(launch string) bool {
 // is gone together with its pods. It returns how many nodes each group has.
 func (r *remains) judgeNodes() map[string]int {
 	sizes := map[string]int{}
+	waiting := slices.ContainsFunc(slices.Collect(maps.Values(r.requests)), func(q *provreq.ProvisioningRequest) bool { return !over(q) })
 	for _, n := range all[*corev1.Node](r.store) {
 		if outlives(n) {
 			listed := find[*v1alpha1.NodeGroup](r.store, "", n.Labels[v1alpha1.NodeGroupLabel]) != nil
@@ -127,7 +129,10 @@ func (r *remains) judgeNodes() map[string]int {
 				r.complain("node %s still has the booking of %s/%s, which is gone", n.Name, b.Namespace, b.Key)
 			}
 		}
-		if mark := n.Annotations[v1alpha1.CordonedAnnotation]; mark != "" && !needed {
+		mark := n.Annotations[v1alpha1.CordonedAnnotation]
+		// An idle machine is held for a request that tries again: each try books it, and its idle time begins anew.
+		needed = needed || mark == v1alpha1.CordonIdle && waiting
+		if mark != "" && !needed {
 			r.complain("node %s still has the mark of the cordon %q, which serves no request", n.Name, mark)
 		}
 	}
