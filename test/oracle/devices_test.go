@@ -344,8 +344,12 @@ func (s *kubeScheduler) hears(t *testing.T, w *deviceWorld, claims int) {
 				want++
 			}
 		}
-		known := dra.DeviceClassResolver().GetDeviceClass(fit.ImplicitName("large")) != nil
-		return len(published) == len(w.slices) && len(all) == claims && len(allocated) == want && known, nil
+		for _, c := range w.classes {
+			if dra.DeviceClassResolver().GetDeviceClass(fit.ImplicitName(c.Name)) == nil {
+				return false, nil
+			}
+		}
+		return len(published) == len(w.slices) && len(all) == claims && len(allocated) == want, nil
 	}); err != nil {
 		t.Fatal(err)
 	}
