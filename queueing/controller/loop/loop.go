@@ -114,7 +114,7 @@ type Loop struct {
 	explaining map[types.UID][]next
 	report     *reporter
 	leaving    map[types.UID]*leaver
-	lenders    map[types.UID]*lender
+	temporary  map[types.UID]*temporaryQuotas
 	capacity   *advisor
 	nodes      nodeWatch
 	forecast   forecaster
@@ -140,7 +140,7 @@ func New(c client.Client, live client.Reader, config Config) *Loop {
 		explaining: map[types.UID][]next{},
 		report:     newReporter(),
 		leaving:    map[types.UID]*leaver{},
-		lenders:    map[types.UID]*lender{},
+		temporary:  map[types.UID]*temporaryQuotas{},
 		metrics:    config.Metrics,
 		published:  map[types.UID]time.Time{},
 		nodes:      nodeWatch{source: config.Nodes},
@@ -344,7 +344,7 @@ func (l *Loop) set(object client.Object) {
 	l.state.Set(object)
 	l.finalize(object)
 	if cq, ok := object.(*kueue.ClusterQueue); ok {
-		l.lend(cq)
+		l.trackTemporary(cq)
 	}
 	if l.capacity != nil {
 		l.capacity.follow(object)
@@ -374,7 +374,7 @@ func (l *Loop) remove(object client.Object) {
 	l.known.remove(object)
 	l.state.Delete(object)
 	delete(l.leaving, uid)
-	delete(l.lenders, uid)
+	delete(l.temporary, uid)
 	delete(l.published, uid)
 	switch object.(type) {
 	case *kueue.Workload:

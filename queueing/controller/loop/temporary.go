@@ -15,21 +15,21 @@ import (
 // refusedAgain is how long after a refusal the end of a temporary quota is written again: only an edit of the ClusterQueue can help.
 const refusedAgain = time.Minute
 
-// lender is a ClusterQueue with temporary quotas.
-type lender struct {
+// temporaryQuotas are those of one ClusterQueue.
+type temporaryQuotas struct {
 	object *kueue.ClusterQueue
-	// underWay: the end of some is being written. After a failure that is tried again at retryAt.
+	// underWay: the end of some is being written. After a failure, it is written again at retryAt.
 	underWay bool
 	retryAt  time.Time
 }
 
-// lend keeps a ClusterQueue as long as it has temporary quotas.
-func (l *Loop) lend(cq *kueue.ClusterQueue) {
-	switch have := l.lenders[cq.UID]; {
+// trackTemporary keeps a ClusterQueue as long as it has temporary quotas.
+func (l *Loop) trackTemporary(cq *kueue.ClusterQueue) {
+	switch have := l.temporary[cq.UID]; {
 	case cq.Annotations[quota.TemporaryAnnotation] == "":
-		delete(l.lenders, cq.UID)
+		delete(l.temporary, cq.UID)
 	case have == nil:
-		l.lenders[cq.UID] = &lender{object: cq}
+		l.temporary[cq.UID] = &temporaryQuotas{object: cq}
 	default:
 		have.object = cq
 	}
@@ -37,7 +37,7 @@ func (l *Loop) lend(cq *kueue.ClusterQueue) {
 
 // expire ends the temporary quotas whose time has come or that were edited, and returns when the next one ends.
 func (l *Loop) expire(now time.Time) (next time.Time) {
-	for _, x := range l.lenders {
+	for _, x := range l.temporary {
 		if x.underWay {
 			continue
 		}
