@@ -128,7 +128,11 @@ func TestAnOutageSaysNothingAboutALaunch(t *testing.T) {
 			if tc.handler != nil {
 				url, _ = service(t, tc.handler)
 			}
+			began := time.Now()
 			err := createFleet(t, clientOf(t, url, tc.timeout))
+			if took := time.Since(began); took > patience {
+				t.Errorf("the call took %s", took)
+			}
 			cause := cloudprovider.CauseOf(err)
 			if cloudprovider.Refusal(err) != nil || cause == nil || cause.Class != v1alpha1.Outage || tc.code != "" && cause.Code != tc.code {
 				t.Errorf("got %v, want that says nothing about the launch, of class Outage and code %q", err, tc.code)

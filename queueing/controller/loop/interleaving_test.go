@@ -40,7 +40,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-var interleavings = flag.Int("interleavings", 500, "how many seeds TestInterleavings plays")
+var interleavings = flag.Int("interleavings", 2000, "how many seeds TestInterleavings plays; with -short, a quarter of them")
 
 // server is an API server that keeps objects by their UID, without the costs of a real
 // one: an interleaving takes a few milliseconds.
@@ -779,6 +779,10 @@ var found = []uint64{35733, 44008, 44961, 89425}
 // process that starts now has nothing to do: every Workload that could start has started, and all quota that is used belongs to a
 // Workload.
 func TestInterleavings(t *testing.T) {
+	number := *interleavings
+	if testing.Short() {
+		number /= 4
+	}
 	var mu sync.Mutex
 	all := map[string]int{}
 	failed := 0
@@ -791,7 +795,7 @@ func TestInterleavings(t *testing.T) {
 			if n == 0 {
 				seeds = slices.Clone(found)
 			}
-			for seed := n; seed < *interleavings; seed += workers {
+			for seed := n; seed < number; seed += workers {
 				seeds = append(seeds, uint64(seed))
 			}
 			for _, seed := range seeds {
@@ -814,12 +818,12 @@ func TestInterleavings(t *testing.T) {
 	}
 	group.Wait()
 	if failed > 0 {
-		t.Errorf("%d of %d seeds failed", failed, *interleavings)
+		t.Errorf("%d of %d seeds failed", failed, number)
 	}
-	t.Logf("at the end of %d seeds: %v", *interleavings, all)
+	t.Logf("at the end of %d seeds: %v", number, all)
 	for _, k := range []string{"with quota", "waiting", "restarts", "deletions in progress", "pods that end", "pods that run again"} {
-		if all[k] < *interleavings/10 {
-			t.Errorf("%s: %d in %d seeds; too few to prove anything", k, all[k], *interleavings)
+		if all[k] < number/10 {
+			t.Errorf("%s: %d in %d seeds; too few to prove anything", k, all[k], number)
 		}
 	}
 }
