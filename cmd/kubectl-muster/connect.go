@@ -18,6 +18,9 @@ func (o *options) connect() (kube client.Client, namespace string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
+	if o.kube != nil {
+		return o.kube, namespace, nil
+	}
 	if err := o.configured(); err != nil {
 		return nil, "", err
 	}
@@ -25,9 +28,7 @@ func (o *options) connect() (kube client.Client, namespace string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("finding the cluster (set --kubeconfig or $KUBECONFIG): %w", err)
 	}
-	if o.kube == nil {
-		o.kube, err = clientOf(config)
-	}
+	o.kube, err = clientOf(config)
 	return o.kube, namespace, err
 }
 
