@@ -17,6 +17,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/test/pressure"
 )
 
@@ -118,11 +119,8 @@ func (s *Site) summary() string {
 	}
 	for _, n := range nodes.Items {
 		if group := n.Labels[v1alpha1.NodeGroupLabel]; strings.HasPrefix(group, s.Name) {
-			ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-			})
 			fmt.Fprintf(&out, "\n  Node %s: group %s, ready %t, unschedulable %t, annotations %v, taints %v",
-				n.Name, group, ready, n.Spec.Unschedulable, n.Annotations, n.Spec.Taints)
+				n.Name, group, state.IsReady(&n), n.Spec.Unschedulable, n.Annotations, n.Spec.Taints)
 		}
 	}
 	for _, component := range s.State().Components {
