@@ -129,7 +129,7 @@ type tenant struct {
 type tenantGang struct {
 	cloudprovider.LaunchRequest
 	at time.Time
-	// whole tells that all of its machines came; over is when it was terminated, zero while it runs.
+	// whole: all of its machines were launched. over is when it was terminated; zero while it runs.
 	whole bool
 	over  time.Time
 }

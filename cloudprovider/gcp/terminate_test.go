@@ -362,9 +362,9 @@ func TestNoGracefulShutdown(t *testing.T) {
 	}
 }
 
-// TestDeadAreBuried: a machine that has ended by itself is told of until it is terminated, then
-// the cloud does not keep it.
-func TestDeadAreBuried(t *testing.T) {
+// TestEndedMachinesAreListed: a machine that ended by itself is listed as terminated until Muster terminates it. After that, the cloud does
+// not keep it.
+func TestEndedMachinesAreListed(t *testing.T) {
 	after := metav1.Duration{Duration: 30 * time.Second}
 	for _, method := range []string{"bulk", "owned", "owned-regional"} {
 		t.Run(method, func(t *testing.T) {

@@ -134,7 +134,7 @@ func TestJobsAreListedByState(t *testing.T) {
 			break
 		}
 	}
-	lacks(t, told(t, jobList(p.Jobs("default"))),
+	lacks(t, printed(t, jobList(p.Jobs("default"))),
 		"default workload/big Running", "workload/leaving Stopping", "preempted for urgent", "workload/large Waiting", "waits for quota",
 		"workload/held Held", "workload/broken Failed", "exit code 1", "workload/done Finished")
 	if left := p.Jobs("other"); len(left) > 0 {

@@ -54,12 +54,12 @@ func TestClustersAreListedWithTheirJobs(t *testing.T) {
 		running("a", "team", 4, paid), running("b", "team", 2, in("west")), running("c", "team", 1, in("gone")), over,
 		reserved("d", "team", 4, asked("east", newer)), reserved("e", "team", 4, asked("east", older)), waiting("f", 4, nil),
 	}
-	lacks(t, told(t, clusterLines(view.ClusterLines(noon, objects))),
+	lacks(t, printed(t, clusterLines(view.ClusterLines(noon, objects))),
 		"CLUSTER ACTIVE RUNNING USES USD/H ASKED REFUSED LAST REFUSAL PROBLEM MESSAGE OF THE LAST REFUSAL\n"+
 			"east yes 0 - 1.50 2 0 - - -\n"+
 			"fresh no 0 - - 0 0 - its MultiKueueCluster has no condition Active: is the manager of MultiKueue running? -\n"+
 			"gone no 1 8 nvidia.com/gpu - 0 0 - it has no MultiKueueCluster, and jobs that were given to it -\n"+
 			"north no 0 - - 0 0 - dial tcp: connection refused -\n"+
 			"west yes 2 48 nvidia.com/gpu 98.32 0 2 2m ago, NoCapacity - only 3 of 4 machines")
-	lacks(t, told(t, clusterLines(nil)), "There is no MultiKueueCluster: jobs run in this cluster only.")
+	lacks(t, printed(t, clusterLines(nil)), "There is no MultiKueueCluster: jobs run in this cluster only.")
 }

@@ -132,7 +132,7 @@ func TestCosts(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			p := pictureOf(nil, append(tc.objects, flavor("h100"), team("team", nil, "h100=64"))...)
-			lacks(t, told(t, costs{Costs: p.Costs()}), tc.want...)
+			lacks(t, printed(t, costs{Costs: p.Costs()}), tc.want...)
 		})
 	}
 }
@@ -183,7 +183,7 @@ func TestCostsOfANamespace(t *testing.T) {
 	p := pictureOf(nil, group("h100", 8, nil), group("cpu", 8, nil), paying("mine", "", 0), in("other", paying("theirs", "", 0)),
 		machineOf("h100", "a", "mine"), shared, foreign, machineOf("cpu", "d"), of("my", "main"), of("their", "elsewhere"),
 		flavor("h100"), team("team", nil, "h100=64"))
-	text := told(t, costs{p.CostsIn("default"), "default"})
+	text := printed(t, costs{p.CostsIn("default"), "default"})
 	lacks(t, text, "Machines of namespace default: 2, at 15.00 USD per hour, 0.00 of it for idle or wasted machines.",
 		"h100 OnDemand 10.00 2 0 2 0 0 0 15.00 0.00", "default - 2 0 2 0 0 0 15.00 0.00", "my my 100.00")
 	for _, foreign := range []string{"other", "cpu", "(none)", "their"} {
@@ -191,7 +191,7 @@ func TestCostsOfANamespace(t *testing.T) {
 			t.Errorf("it tells of %s:\n%s", foreign, text)
 		}
 	}
-	lacks(t, told(t, costs{p.CostsIn("empty"), "empty"}), "No job of namespace empty has a machine of a NodeGroup, so there is no cost.")
+	lacks(t, printed(t, costs{p.CostsIn("empty"), "empty"}), "No job of namespace empty has a machine of a NodeGroup, so there is no cost.")
 }
 
 // TestCostsAreOfAllClusters: the manager has no machine, a job of it is named as it is there, and its queue pays for all clusters. The
@@ -215,7 +215,7 @@ func TestCostsAreOfAllClusters(t *testing.T) {
 		in("west", group("h100", 8, nil), copied, paying("train", copied.Name, 0), launched, runs("train", "a"), machineOf("h100", "b", "train"),
 			machineOf("spot", "c"), spending("100", "30", "all")),
 	}
-	text := told(t, costs{Costs: manager.Costs(workers...)})
+	text := printed(t, costs{Costs: manager.Costs(workers...)})
 	lacks(t, text, "Machines: 4, at 30.00 USD per hour, 0.00 of it for idle or wasted machines.",
 		"By cluster\nCLUSTER MACHINES JOINING BOOKED USED IDLE WASTED USD/H UNUSED USD/H\n"+
 			"east 1 0 1 0 0 0 10.00 0.00\nidle 0 0 0 0 0 0 0.00 0.00\nwest 3 0 1 1 1 0 20.00 0.00",
@@ -233,7 +233,7 @@ func TestCostsAreOfAllClusters(t *testing.T) {
 	if strings.Contains(text, "(this one) 0") {
 		t.Errorf("the manager has no machine:\n%s", text)
 	}
-	lacks(t, told(t, costs{Costs: manager.Costs(view.Worker{Unread: "they may not be listed"})}), "No NodeGroup has a machine",
+	lacks(t, printed(t, costs{Costs: manager.Costs(view.Worker{Unread: "they may not be listed"})}), "No NodeGroup has a machine",
 		"- they may not be listed\n")
 }
 

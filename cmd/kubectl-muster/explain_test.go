@@ -400,7 +400,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := pictureOf(nil, c.objects...)
 			w := named(t, p, "train")
-			text := told(t, pending{explanation{p.ExplainWorkload(w)}, p, w.UID})
+			text := printed(t, pending{explanation{p.ExplainWorkload(w)}, p, w.UID})
 			lacks(t, text, c.want...)
 			if c.never != "" && strings.Contains(text, c.never) {
 				t.Errorf("the answer has %q:\n%s", c.never, text)

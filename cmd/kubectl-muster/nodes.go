@@ -30,7 +30,7 @@ nodeLabels it has. A node is
   used     while it runs pods,
   booked   while it waits for the pods of a job,
   joining  until its launch is complete,
-  closed   if it is cordoned, is scaled down, or its machine is about to be interrupted,
+  closed   if it is cordoned, is being scaled down, or its machine is about to be interrupted,
   broken   if it is not Ready, its machine has ended, or none of its pods can start.
 
 DEVICES FREE are the devices that are neither used nor booked. -o wide lists each node with its

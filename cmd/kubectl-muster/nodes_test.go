@@ -23,7 +23,7 @@ func TestNodesAreCounted(t *testing.T) {
 	objects = append(append(objects, used, broken, cordoned, booked), request()...)
 	p := pictureOf(nil, objects...)
 
-	lacks(t, told(t, nodes{p.NodesIn("")}),
+	lacks(t, printed(t, nodes{p.NodesIn("")}),
 		"Nodes: 7, of which 3 are free, 1 used, 1 booked and 1 broken.",
 		"GROUP NODES FREE USED BOOKED JOINING CLOSED BROKEN DEVICES FREE",
 		"(none) 5 3 1 0 0 1 0 29 of 40 nvidia.com/gpu",
@@ -34,7 +34,7 @@ func TestNodesAreCounted(t *testing.T) {
 		"r1-n1 (none) r1 Used 5 of 8 nvidia.com/gpu default/pod/shell",
 		"- node lost is broken: it has not been Ready for 30m",
 		"- node drained is closed: it is cordoned, not by Muster; `kubectl uncordon drained` opens it")
-	if text := told(t, nodes{p.NodesIn("spare")}); strings.Contains(text, "(none)") || !strings.Contains(text, "spare 2") {
+	if text := printed(t, nodes{p.NodesIn("spare")}); strings.Contains(text, "(none)") || !strings.Contains(text, "spare 2") {
 		t.Errorf("of one group:\n%s", text)
 	}
 }
@@ -42,6 +42,6 @@ func TestNodesAreCounted(t *testing.T) {
 // TestMachinesWithoutANodeJoin: the group counts them, and no node is there to list.
 func TestMachinesWithoutANodeJoin(t *testing.T) {
 	p := pictureOf(nil, group("h100", 4, func(g *v1alpha1.NodeGroup) { g.Status.Machines = 3 }))
-	lacks(t, told(t, nodes{p.NodesIn("")}), "h100 3 0 0 0 3 0 0 -")
-	lacks(t, told(t, nodes{pictureOf(nil).NodesIn("")}), "There is no node.")
+	lacks(t, printed(t, nodes{p.NodesIn("")}), "h100 3 0 0 0 3 0 0 -")
+	lacks(t, printed(t, nodes{pictureOf(nil).NodesIn("")}), "There is no node.")
 }

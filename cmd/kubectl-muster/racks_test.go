@@ -66,7 +66,7 @@ func TestRacksAreListedWithWhatIsOnThem(t *testing.T) {
 	closed := node("r4-n1", "h100")
 	closed.Labels[rack], closed.Labels[corev1.LabelHostname], closed.Spec.Unschedulable = "r4", closed.Name, true
 	p := pictureOf(nil, append(objects, closed)...)
-	lacks(t, told(t, rackLines(p.Racks("h100"))),
+	lacks(t, printed(t, rackLines(p.Racks("h100"))),
 		"FLAVOR RACK NODES RESOURCE CAPACITY USED FREE WORKLOADS (PODS)",
 		"h100 r1 3 nvidia.com/gpu 24 8 16 default/train (1)",
 		"h100 r1 3 cpu 288 0 288 default/train (1)",
@@ -79,7 +79,7 @@ func TestRacksAreListedWithWhatIsOnThem(t *testing.T) {
 	if got := lines[0].Resources[0]; got.Size != 1000 || got.UsedShare != 333 || got.FreeShare != 666 {
 		t.Errorf("rack r1 is %+v, want the largest, a third used", got)
 	}
-	lacks(t, told(t, rackLines(pictureOf(nil, flavor("a100"), team("team", nil, "a100=64")).Racks())), "There are no racks")
+	lacks(t, printed(t, rackLines(pictureOf(nil, flavor("a100"), team("team", nil, "a100=64")).Racks())), "There are no racks")
 }
 
 // inOneRack has all pods of a Workload be in one rack.

@@ -104,7 +104,7 @@ func TestMissingRightsTakeOneLine(t *testing.T) {
 		if strings.Count(text, "rights") != 1 || !strings.HasSuffix(last, "(-o wide names the missing rights).") {
 			t.Errorf("%s: the rights take more than the last line:\n%s", name, text)
 		}
-		lacks(t, told(t, a), "list nodes, list pods, list namespaces in all namespaces", "--clusterrole=muster-explain")
+		lacks(t, printed(t, a), "list nodes, list pods, list namespaces in all namespaces", "--clusterrole=muster-explain")
 	}
 	o := &options{output: asTable}
 	if err := o.lacks("the queues", missing); strings.Contains(err.Error(), "\n") ||

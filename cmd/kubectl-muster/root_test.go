@@ -87,7 +87,7 @@ func TestAClusterQueueIsExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lacks(t, told(t, a), "ClusterQueue team has 1 job admitted, and 3 wait.",
+	lacks(t, printed(t, a), "ClusterQueue team has 1 job admitted, and 3 wait.",
 		"Jobs that wait\n- cannot start as specified: 1 job\n- waits for quota: 2 jobs", "- flavor h100: 48 of 64 nvidia.com/gpu")
 	if _, err := o.explainClusterQueue(t.Context(), c.client(t), "default", "teem"); err == nil ||
 		!strings.Contains(err.Error(), `ClusterQueue "teem" does not exist; those that do: team`) {

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write docs/schemas anew")
+var rewrite = flag.Bool("rewrite", false, "write docs/schemas again")
 
 // schemaVersion is the folder of docs/schemas. Fields may be added to a version; it goes up when one is removed or changes its meaning.
 const schemaVersion = "v1"
@@ -99,7 +99,7 @@ func conforms(t *testing.T, a answer) {
 	}
 }
 
-// TestSchemasArePublished holds docs/schemas against the types. Run it with -rewrite to write them. Function told validates the answers of
+// TestSchemasArePublished holds docs/schemas against the types. Run it with -rewrite to write them. printed validates the answers of
 // all tests.
 func TestSchemasArePublished(t *testing.T) {
 	folder := filepath.Join("..", "..", "docs", "schemas", schemaVersion)

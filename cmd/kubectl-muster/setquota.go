@@ -109,8 +109,8 @@ func (o *options) setQuota(ctx context.Context, kube client.Client, to view.Quot
 	return out, nil
 }
 
-// whatStarts tells which pending jobs start with the quota, or would start only without. A caller that may not read what decides is told
-// nothing.
+// whatStarts returns how many pending jobs start with the quota, and how many would start only without it. It returns an empty string if
+// the caller may not read the objects that decide.
 func (o *options) whatStarts(ctx context.Context, kube client.Client, namespace string, to view.QuotaChange) string {
 	p, err := o.look(ctx, kube, namespace, view.QueueKinds)
 	if err != nil || !p.Decides() {

@@ -99,8 +99,8 @@ func TestTemporaryQuotasAreShown(t *testing.T) {
 	cq.Annotations = map[string]string{quota.TemporaryAnnotation: "h100 nvidia.com/gpu 64 128 " + noon.Add(8*time.Hour).Format(time.RFC3339)}
 	p := pictureOf(nil, flavor("h100"), cq, team("other", nil, "h100=8"))
 	const until = "temporary until 2026-11-20T20:00:00Z (in 8h), then 64 again"
-	lacks(t, told(t, explanation{p.ExplainClusterQueue("team")}), "flavor h100: 0 of 128 nvidia.com/gpu, "+until)
-	lacks(t, told(t, queueAnswer{temporary: p.TemporaryQuotas()}), "ClusterQueue team has 128 nvidia.com/gpu of flavor h100, "+until+".")
+	lacks(t, printed(t, explanation{p.ExplainClusterQueue("team")}), "flavor h100: 0 of 128 nvidia.com/gpu, "+until)
+	lacks(t, printed(t, queueAnswer{temporary: p.TemporaryQuotas()}), "ClusterQueue team has 128 nvidia.com/gpu of flavor h100, "+until+".")
 	if of := p.TemporaryQuotas("other"); len(of) > 0 {
 		t.Errorf("another queue has %v", of)
 	}

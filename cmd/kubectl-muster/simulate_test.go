@@ -103,14 +103,14 @@ func (c *fakeCluster) simulate(t *testing.T, file string, changes view.Changes) 
 	}
 	if file == "" {
 		out.Others = unchanged.Compare(p)
-		return told(t, out), nil
+		return printed(t, out), nil
 	}
 	newcomers, err := newcomersOf(t.Context(), kube, p, read.jobs, "default")
 	if err != nil {
 		return "", err
 	}
 	out.Jobs = p.Simulate(newcomers, unchanged, c.workers...)
-	return told(t, out), nil
+	return printed(t, out), nil
 }
 
 // podOf is a pod in queue main, of a machine.
@@ -534,7 +534,7 @@ func TestJobsThatComeLater(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lacks(t, told(t, &simulated{Jobs: got}), "Job default/new "+c.want, "no other job arrives")
+		lacks(t, printed(t, &simulated{Jobs: got}), "Job default/new "+c.want, "no other job arrives")
 	}
 	for _, at := range []time.Time{noon.Add(-time.Hour), noon.Add(8 * 24 * time.Hour)} {
 		if _, err := p.SimulateLater(t.Context(), []view.Newcomer{{Workload: newcomer}}, at); err == nil ||

@@ -33,7 +33,7 @@ func TestTheQueueOfANamespace(t *testing.T) {
 	for _, tc := range []struct {
 		namespace, want string
 	}{{"", "team 1 default workload/first"}, {"default", "team 2 default workload/second"}, {"other", "No workload is pending."}} {
-		lacks(t, told(t, queueAnswer{queueLines: p.Lines()}.of(tc.namespace)), tc.want)
+		lacks(t, printed(t, queueAnswer{queueLines: p.Lines()}.of(tc.namespace)), tc.want)
 	}
 	of := queueAnswer{checked: []view.QueueLine{{Namespace: "a", Name: "job/x"}, {Namespace: "ab", Name: "job/y"}}}.of("a")
 	if len(of.checked) != 1 || of.checked[0].Name != "job/x" {
@@ -50,7 +50,7 @@ func TestTheQueueOfANamespace(t *testing.T) {
 	if !ok {
 		t.Fatal("Workloads were read")
 	}
-	text := told(t, recordedAnswer{lines, "default", missing})
+	text := printed(t, recordedAnswer{lines, "default", missing})
 	lacks(t, text, "- list clusterqueues.kueue.x-k8s.io in all namespaces", "Waiting in namespace default, as Muster recorded",
 		"main - workload/short 0 60m waits for quota", "main - workload/new 0 60m nothing is recorded yet")
 	if strings.Contains(text, "runs") {
@@ -70,13 +70,13 @@ func TestQueuesAreListedInTheirOrder(t *testing.T) {
 			w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(-3))}
 		}),
 		waiting("small", 1, nil), team("aside", nil, "h100=8"))
-	lacks(t, told(t, queueLines(p.Lines())),
+	lacks(t, printed(t, queueLines(p.Lines())),
 		"QUEUE POS NAMESPACE NAME AGE WHY PRIORITY NEXT TRY MESSAGE\n"+
 			"team - default workload/small 60m is next 0 - -\n"+
 			"team 1 default job/rush 60m waits for quota 9 - flavor h100: 48 more nvidia.com/gpu needed, 16 of 64 are free",
 		"team 2 default workload/paused 60m waits for machines 0 at 2026-11-20T12:03:00Z (in 3m) dry\nteam 3 default workload/late 5m waits "+
 			"for quota")
-	if got := told(t, queueLines(p.Lines("aside"))); got != "No workload is pending.\n" {
+	if got := printed(t, queueLines(p.Lines("aside"))); got != "No workload is pending.\n" {
 		t.Errorf("of the empty queue: %s", got)
 	}
 }
@@ -112,7 +112,7 @@ func TestOneStateInAllViews(t *testing.T) {
 	if lines["next"].Never {
 		t.Errorf("a job that is next never starts: %+v", lines["next"])
 	}
-	text := told(t, queueAnswer{queueLines: p.Lines()})
+	text := printed(t, queueAnswer{queueLines: p.Lines()})
 	want := "2 workloads cannot start as specified (kubectl muster explain says why): default workload/huge, default workload/twin\n"
 	if !strings.HasPrefix(text, want) {
 		t.Errorf("the answer does not begin with %q:\n%s", want, text)
@@ -185,7 +185,7 @@ func TestJobsBesideTheQueuesAreNamed(t *testing.T) {
 		}
 		checked, refused := p.NotInLine(names...)
 		a := queueAnswer{p.Lines(names...), checked, refused, nil}
-		if got := told(t, a); got != want {
+		if got := printed(t, a); got != want {
 			t.Errorf("of queue %q: %s, want %s", name, got, want)
 		}
 		if text, err := json.Marshal(a); err != nil || string(text) != "[]" {
@@ -211,7 +211,7 @@ func TestJobsThatWaitForAClusterAreListed(t *testing.T) {
 		reserved("rejected", "team", 1, multikueue(kueue.CheckStateRejected, "")),
 		running("runs", "team", 2, func(w *kueue.Workload) { w.Status.ClusterName = new("west") }),
 		waiting("behind", 4, nil))
-	lacks(t, told(t, queueLines(p.Lines())),
+	lacks(t, printed(t, queueLines(p.Lines())),
 		"team - default workload/asked 60m has quota here and has been given to cluster west 60s ago 0 - -\n"+
 			"team - default workload/new 60m has quota here and waits for a cluster 0 - no cluster has been asked yet: that takes moments, unless "+
 			"muster dispatcher does not run\nteam - default workload/refused 60m has quota here and waits for a cluster 0 - all clusters have "+
@@ -230,7 +230,7 @@ func TestWithoutNodesQueuesAreListedAsMusterWrote(t *testing.T) {
 			condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, workload.ReasonWaitingForCapacity, "dry")
 			w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(-3))}
 		}))
-	lacks(t, told(t, queueLines(p.Lines())), "team 1 default workload/train 60m waits for machines 0 at 2026-11-20T12:03:00Z (in 3m) dry")
+	lacks(t, printed(t, queueLines(p.Lines())), "team 1 default workload/train 60m waits for machines 0 at 2026-11-20T12:03:00Z (in 3m) dry")
 	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "train"))), "1st of 1 in the queue, waiting for 60m")
 }
 
@@ -252,13 +252,13 @@ func TestGroupsAreListedWithTheirTroubles(t *testing.T) {
 	block := group("block", 4, func(g *v1alpha1.NodeGroup) {
 		g.Spec.CapacityType, g.Spec.EndsAt = v1alpha1.Reserved, &metav1.Time{Time: noon.Add(time.Hour)}
 	})
-	lacks(t, told(t, groupLines{view.GroupLineOf(sized, noon), view.GroupLineOf(unsound, noon), view.GroupLineOf(block, noon),
+	lacks(t, printed(t, groupLines{view.GroupLineOf(sized, noon), view.GroupLineOf(unsound, noon), view.GroupLineOf(block, noon),
 		view.GroupLineOf(scattered, noon)}),
 		"2026-11-20T12:05:00Z (in 5m), for 4 or more machines within one domain of example.com/rack - -",
 		"block Reserved 10.00 0 of 4 0 95% - - - 0 zone-a kwok - - 2026-11-20T13:00:00Z -",
 		"h100 OnDemand 10.00 0 of 8 0 95% 95% 5m - 0 zone-a kwok Stockout, 10m ago 2026-11-20T12:05:00Z (in 5m), for 4 or more machines - -",
 		"spot Spot 10.00 3 of 4 1 95% - - 1 2 zone-a kwok - - - not Sound: an autoscaler changes it")
-	lacks(t, told(t, groupLines{}), "There is no NodeGroup")
+	lacks(t, printed(t, groupLines{}), "There is no NodeGroup")
 }
 
 // TestWatchingAsksAgain until the caller has seen enough.

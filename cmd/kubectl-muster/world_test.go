@@ -228,8 +228,8 @@ func lacks(t *testing.T, text string, sentences ...string) {
 	}
 }
 
-// told is what a person reads of an answer.
-func told(t *testing.T, a answer) string {
+// printed returns what an answer prints, wide, and validates its JSON against the published schema.
+func printed(t *testing.T, a answer) string {
 	t.Helper()
 	conforms(t, a)
 	var out strings.Builder
@@ -249,7 +249,7 @@ func told(t *testing.T, a answer) string {
 // toldOf is what a person reads of an explanation.
 func toldOf(t *testing.T, e *view.Explanation) string {
 	t.Helper()
-	return told(t, explanation{e})
+	return printed(t, explanation{e})
 }
 
 // squeezed is the text with the space between columns reduced to one.

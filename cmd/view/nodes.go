@@ -33,7 +33,7 @@ const (
 	Booked NodeState = "Booked"
 	// Joining: its launch is not complete.
 	Joining NodeState = "Joining"
-	// Closed: it is cordoned, is scaled down, or its machine is about to be interrupted.
+	// Closed: it is cordoned, is being scaled down, or its machine is about to be interrupted.
 	Closed NodeState = "Closed"
 	// Broken: it is not Ready, its machine has ended, or none of its pods can start.
 	Broken NodeState = "Broken"
@@ -204,7 +204,7 @@ func (p *Picture) nodeState(n *state.Node) (NodeState, string) {
 	case n.Notice != "":
 		return Closed, "its machine is about to be interrupted: " + n.Notice
 	case n.Cordon == state.ScalingDown:
-		return Closed, "it is scaled down"
+		return Closed, "it is being scaled down"
 	case n.Cordon == state.Foreign:
 		return Closed, "it is cordoned, not by Muster; `kubectl uncordon " + n.Name + "` opens it"
 	case n.Pods > len(n.Strays):

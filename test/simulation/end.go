@@ -130,7 +130,7 @@ func (r *remains) judgeNodes() map[string]int {
 			}
 		}
 		mark := n.Annotations[v1alpha1.CordonedAnnotation]
-		// An idle machine is held for a request that tries again: each try books it, and its idle time begins anew.
+		// A request that waits may keep an idle machine cordoned: each attempt books the machine, which restarts its idle time.
 		needed = needed || mark == v1alpha1.CordonIdle && waiting
 		if mark != "" && !needed {
 			r.complain("node %s still has the mark of the cordon %q, which serves no request", n.Name, mark)
