@@ -352,16 +352,30 @@ func TestTwoRequestsOfOneNameDoNotShareANode(t *testing.T) {
 	}
 }
 
-func TestABookingKeepsAMachineFromBeingIdle(t *testing.T) {
+func TestABookingInterruptsTheIdleTime(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
 	m, v := New(clock, transaction.KnownClasses), new(version)
-	m.Set(v.request("gang", provreq.Provisioned))
-	m.Set(v.node(booked))
-	_ = only(t, m)
-	clock.SetTime(noon.Add(time.Hour))
-	m.Set(v.request("gang", provreq.Provisioned, provreq.BookingExpired))
-	if got := only(t, m).IdleSince; got != noon.Add(time.Hour) {
-		t.Errorf("idle since %s, want since the end of the booking", got)
+	m.Set(v.node())
+	for _, p := range []struct {
+		name         string
+		idle, booked time.Duration
+		want         time.Duration
+	}{
+		{"an attempt in vain", 4 * time.Minute, 100 * time.Millisecond, 100 * time.Millisecond},
+		{"another one", 5 * time.Minute, 100 * time.Millisecond, 200 * time.Millisecond},
+		{"a booking that expires", time.Minute, time.Hour, time.Hour + 200*time.Millisecond},
+	} {
+		_ = only(t, m)
+		clock.SetTime(clock.Now().Add(p.idle))
+		m.Set(v.request("gang", provreq.Provisioned))
+		m.Set(v.node(booked))
+		_ = only(t, m)
+		clock.SetTime(clock.Now().Add(p.booked))
+		m.Set(v.request("gang", provreq.Provisioned, provreq.BookingExpired))
+		m.Set(v.node())
+		if got, want := only(t, m).IdleSince, noon.Add(p.want); !got.Equal(want) {
+			t.Errorf("%s: idle since %s, want %s", p.name, got, want)
+		}
 	}
 }
 

@@ -68,8 +68,8 @@ type node struct {
 	devicesSince time.Time
 	// lifted: others have lifted the cordon with Muster's mark. If the node is cordoned after that, the cordon belongs to others.
 	lifted bool
-	// booked reports whether a live request had booked the node when it was last derived.
-	booked bool
+	// bookedSince is since when live requests book the node, zero while none does.
+	bookedSince time.Time
 	// publishes is set if a DRA driver publishes devices for the node.
 	publishes bool
 	// ended are pods of gangs that ended here recently.
@@ -270,6 +270,21 @@ func (n *node) noteIdle(now time.Time) {
 		n.idleSince = time.Time{}
 	case n.idleSince.IsZero():
 		n.idleSince = now
+	}
+}
+
+// pauseIdle keeps the time while the node is booked out of its idle time: a booked machine is not idle. The idle time goes on at the end of
+// the booking and does not begin anew, or a request that books machines for a moment at each attempt would keep them for as long as it waits.
+func (n *node) pauseIdle(booked bool, now time.Time) {
+	switch {
+	case booked && n.bookedSince.IsZero():
+		n.bookedSince = now
+	case !booked && !n.bookedSince.IsZero():
+		if !n.idleSince.IsZero() {
+			idle := max(0, n.bookedSince.Sub(n.idleSince))
+			n.idleSince = now.Add(-idle)
+		}
+		n.bookedSince = time.Time{}
 	}
 }
 

@@ -101,12 +101,7 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 			out.Bookings = append(out.Bookings, b)
 		}
 	}
-	// A booked machine is not idle: its idle time starts at the end of the booking.
-	if booked := len(out.Bookings) > 0; booked != n.booked {
-		if n.booked = booked; !booked && !n.idleSince.IsZero() {
-			n.idleSince = now
-		}
-	}
+	n.pauseIdle(len(out.Bookings) > 0, now)
 	out.IdleSince = n.idleSince
 	return out
 }

@@ -81,7 +81,8 @@ type Node struct {
 	UnreadySince time.Time
 	// DevicesSince is when the node was first seen, or last seen to offer fewer devices than before.
 	DevicesSince time.Time
-	// IdleSince is when the last pod other than a stray left, or when the node was first seen without one; zero while it has such pods.
+	// IdleSince is when the last pod other than a stray left, or when the node was first seen without one, later by the time that the node was
+	// booked since; zero while it has such pods.
 	IdleSince time.Time
 }
 

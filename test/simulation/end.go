@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -111,7 +110,6 @@ func (r *remains) awaited(launch string) bool {
 // is gone together with its pods. It returns how many nodes each group has.
 func (r *remains) judgeNodes() map[string]int {
 	sizes := map[string]int{}
-	waiting := slices.ContainsFunc(slices.Collect(maps.Values(r.requests)), func(q *provreq.ProvisioningRequest) bool { return !over(q) })
 	for _, n := range all[*corev1.Node](r.store) {
 		if outlives(n) {
 			listed := find[*v1alpha1.NodeGroup](r.store, "", n.Labels[v1alpha1.NodeGroupLabel]) != nil
@@ -130,8 +128,6 @@ func (r *remains) judgeNodes() map[string]int {
 			}
 		}
 		mark := n.Annotations[v1alpha1.CordonedAnnotation]
-		// A request that waits may keep an idle machine cordoned: each attempt books the machine, which restarts its idle time.
-		needed = needed || mark == v1alpha1.CordonIdle && waiting
 		if mark != "" && !needed {
 			r.complain("node %s still has the mark of the cordon %q, which serves no request", n.Name, mark)
 		}
