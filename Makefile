@@ -233,7 +233,6 @@ e2e-all: build ## Run all of test/e2e in full: ten minutes of storm, 20 changes 
 # Kueue's module is copied, since the suites are compiled with a package of ours in it; the copy is removed at the end.
 .PHONY: specs
 specs: build ## Run the specs of Kueue's own integration suites against muster; SUITES=scheduler,tas runs those alone. The first time takes minutes more.
-	go mod download sigs.k8s.io/kueue
 	$(PROGRAMS) go test ./test/kueue/specs -timeout 240m -run TestSpecs -v -suites $(SUITES) $(ARGS)
 specs: SUITES ?= all
 

@@ -2,7 +2,10 @@ package deploy
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +14,7 @@ import (
 	celgo "github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types/ref"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -19,7 +23,10 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/apiserver/pkg/cel/library"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/queueing/jobs/topology"
 )
 
 // judge is a policy by kube-apiserver's own CEL, without a cluster.
@@ -452,6 +459,7 @@ func TestWhatCannotBeQueuedIsRefused(t *testing.T) {
 		"it comes to a queue":        {rayJob("", bad), rayJob("q", bad), true},
 		"it was there before":        {rayJob("q", bad), rayJob("q", bad+", ttlSecondsAfterFinished: 5"), false},
 		"it becomes bad":             {rayJob("q", good), rayJob("q", bad), true},
+		"it has no pods":             {"null", rayJob("q", "shutdownAfterJobFinishes: true"), true},
 		"it sends its job elsewhere": {"null", rayJob("q", good+", clusterSelector: {ray.io/cluster: c}"), true},
 		"it is part of another": {"null", strings.Replace(rayJob("q", bad), "{name: j",
 			"{name: j, ownerReferences: [{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, uid: x, controller: true}]", 1), false},
@@ -459,6 +467,69 @@ func TestWhatCannotBeQueuedIsRefused(t *testing.T) {
 			"spec: {sparkConf: {spark.dynamicAllocation.enabled: 'True'}}}", true},
 		"another kind that can": {"null", "{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: q}}, " +
 			"spec: {sparkConf: {a: b}}}", false},
+	} {
+		if got := j.refuses(tt.old, tt.now); got != tt.refused {
+			t.Errorf("%s: refused is %v", name, got)
+		}
+	}
+}
+
+// TestContradictoryTopologyAnnotationsAreRefused at a job's creation by the rules by which its Workload would be refused.
+func TestContradictoryTopologyAnnotationsAreRefused(t *testing.T) {
+	j := newJudge(t, "muster-jobs-refused")
+	const prefix = "kueue.x-k8s.io/"
+	values := map[string][]string{
+		"podset-required-topology":                   {"rack"},
+		"podset-preferred-topology":                  {"rack"},
+		"podset-unconstrained-topology":              {"true", "F", "perhaps"},
+		"podset-slice-required-topology":             {"rack"},
+		"podset-slice-size":                          {"2", "+04", "0", "-2", "two"},
+		"podset-slice-required-topology-constraints": {`[{"topology": "rack", "size": 2}]`},
+		"podset-group-name":                          {"group", "7", "-7"},
+		"pod-index-offset":                           {"1"},
+	}
+	keys, random := slices.Sorted(maps.Keys(values)), rand.New(rand.NewPCG(1, 2))
+	refused := 0
+	for range 1000 {
+		annotations := map[string]string{}
+		for range random.IntN(4) {
+			key := keys[random.IntN(len(keys))]
+			annotations[prefix+key] = values[key][random.IntN(len(values[key]))]
+		}
+		template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}
+		podSets := []kueue.PodSet{{Name: "main", Count: 4, Template: template}}
+		refusals := slices.DeleteFunc(topology.Complete(podSets), func(r string) bool { return strings.Contains(r, "exactly 2 pod sets") })
+		want := len(refusals) > 0
+		text, err := json.Marshal(annotations)
+		if err != nil {
+			t.Fatal(err)
+		}
+		job := "{apiVersion: batch/v1, kind: Job, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: q}}, spec: {template: " +
+			"{metadata: {annotations: " + string(text) + "}, spec: {}}}}"
+		if got := j.refuses("null", job); got != want {
+			t.Errorf("%s: refused is %v, want %v", text, got, want)
+		}
+		if want {
+			refused++
+		}
+	}
+	if refused < 300 || refused > 700 {
+		t.Errorf("%d of 1000 were refused, so one side was hardly tried", refused)
+	}
+	const bad = "{metadata: {annotations: {kueue.x-k8s.io/podset-slice-size: '2'}}, spec: {}}"
+	jobSet := func(template, more string) string {
+		return "{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: q}}, spec: {" +
+			more + "replicatedJobs: [{name: a, template: {spec: {template: {spec: {}}}}}, " +
+			"{name: b, template: {spec: {template: " + template + "}}}]}}"
+	}
+	for name, tt := range map[string]struct {
+		old, now string
+		refused  bool
+	}{
+		"a second template":       {"null", jobSet(bad, ""), true},
+		"it was there before":     {jobSet(bad, ""), jobSet(bad, "suspend: true, "), false},
+		"it becomes bad":          {jobSet("{spec: {}}", ""), jobSet(bad, ""), true},
+		"templates that are fine": {"null", jobSet("{spec: {}}", ""), false},
 	} {
 		if got := j.refuses(tt.old, tt.now); got != tt.refused {
 			t.Errorf("%s: refused is %v", name, got)

@@ -273,8 +273,8 @@ func (n *node) noteIdle(now time.Time) {
 	}
 }
 
-// pauseIdle keeps the time while the node is booked out of its idle time: a booked machine is not idle. The idle time goes on at the end of
-// the booking and does not begin anew, or a request that books machines for a moment at each attempt would keep them for as long as it waits.
+// pauseIdle takes the time while the node is booked out of its idle time. The idle time goes on after the booking instead of starting
+// from zero, or a request that books machines for a moment at each attempt would keep them for as long as it waits.
 func (n *node) pauseIdle(booked bool, now time.Time) {
 	switch {
 	case booked && n.bookedSince.IsZero():

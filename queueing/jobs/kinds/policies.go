@@ -33,7 +33,7 @@ func execute(name, text string, kinds []*Kind) ([]byte, error) {
 		"Held": w.Held, "NotHeld": w.NotHeld, "Hold": w.Hold, "Defaults": w.Defaults, "Delegate": w.Delegate, "Owners": w.Owners,
 		"NotPart": w.NotPart, "IsPart": w.IsPart, "Resource": w.Resource, "SameTemplates": w.SameTemplates, "SameParts": w.SameParts,
 		"Requeues": w.Requeues, "Marked": w.Marked, "Orphans": w.Orphans, "Rules": w.Rules, "DefaultRules": w.DefaultRules, "DelegateRules": w.DelegateRules,
-		"Foreign": w.Foreign, "RefusalRules": w.RefusalRules, "ScaleRules": w.ScaleRules, "Refusals": w.Refusals, "PodAlone": w.PodAlone, "PodGuarded": w.PodGuarded, "Write": w.Write,
+		"Foreign": w.Foreign, "Annotations": w.Annotations, "ScaleRules": w.ScaleRules, "Refusals": w.Refusals, "PodAlone": w.PodAlone, "PodGuarded": w.PodGuarded, "Write": w.Write,
 	}
 	var out strings.Builder
 	for {
@@ -369,6 +369,23 @@ func (w writer) Marked() string {
 	}, "oldObject.spec.template."+mark)
 }
 
+// Annotations returns in CEL those of the pod templates of an object, a map for each.
+func (w writer) Annotations(object string) string {
+	const of = ".?metadata.?annotations.orValue({})"
+	return w.byKind(func(k *Kind) string {
+		out := []string{"[]"}
+		for i := range k.podSets {
+			p := &k.podSets[i]
+			if p.each != nil {
+				out = append(out, fmt.Sprintf("%s.map(self, %s%s)", p.elements(object), p.template.optional("self"), of))
+				continue
+			}
+			out = append(out, "["+slices.Concat(p.path, p.template).optional("dyn("+object+")")+of+"]")
+		}
+		return strings.Join(out[min(1, len(out)-1):], " + ")
+	}, "[dyn("+object+").spec.template"+of+"]")
+}
+
 // elements are those of the list or map in an object, as a list in CEL.
 func (p *podSet) elements(object string) string {
 	all := p.each.optional("dyn(" + object + ")")
@@ -456,12 +473,6 @@ func (w writer) ScaleRules() string {
 		out = append(out, &scaled)
 	}
 	return rules(out, `["UPDATE"]`)
-}
-
-// RefusalRules returns the rules of the kinds some of whose objects cannot be queued.
-func (w writer) RefusalRules() string {
-	with := slices.DeleteFunc(slices.Clone(w.kinds), func(k *Kind) bool { return len(k.admitted()) == 0 })
-	return rules(with, `["CREATE", "UPDATE"]`)
 }
 
 // Refusals are validations that say which objects cannot be queued. An object that could not be queued before may change.

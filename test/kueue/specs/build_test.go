@@ -2,6 +2,7 @@ package specs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,17 +19,17 @@ func module(t *testing.T) string {
 	return moduleOf(t, ".", "sigs.k8s.io/kueue")
 }
 
-// moduleOf is the folder of a module that the module in dir requires.
+// moduleOf is the folder of a module that the module in dir requires. It is downloaded if it is not here.
 func moduleOf(t *testing.T, dir, name string) string {
 	t.Helper()
-	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", name)
-	list.Dir, list.Stderr = dir, os.Stderr
-	out, err := list.Output()
-	if found := strings.TrimSpace(string(out)); err == nil && found != "" {
-		return found
+	download := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", name)
+	download.Dir, download.Stderr = dir, os.Stderr
+	out, err := download.Output()
+	var found struct{ Dir, Error string }
+	if decoded := json.Unmarshal(out, &found); decoded != nil || found.Dir == "" {
+		t.Fatalf("the source of %s cannot be downloaded: %v %s", name, err, found.Error)
 	}
-	t.Fatalf("the source of %s is not here: run `go mod download` (%v)", name, err)
-	return ""
+	return found.Dir
 }
 
 // recorded are functions of Kueue's that are compiled so that they record what they are called with, by the file that they are in.
