@@ -57,8 +57,9 @@ ProvisioningRequest exists; the metric muster_vain_cost_usd_total has the accumu
 With --namespace it is the part that the jobs of a namespace pay: a machine that they share with
 others counts with their part of its price.
 
-Budgets are those of CapacityPolicies, with what was spent in their period, and what machines
-that Muster has launched add to that per hour now.
+Budgets are those of CapacityPolicies, with what was spent in their period, what machines that
+Muster has launched add to that per hour now, and when nothing is left at that rate, if that is
+before the period ends.
 
 If other clusters run jobs of this one (MultiKueue), their costs are included. They are read
 with your own rights, by the context of your kubeconfig that has the name of the cluster. What
@@ -174,7 +175,7 @@ func (c costs) print(p *printer) error {
 	var left []string
 	for i := range c.Budgets {
 		b := &c.Budgets[i]
-		row := []string{b.CapacityPolicy, b.Budget, c.nameOf(b.Cluster), b.USD, b.Period, b.Spent, b.Left, b.USDPerHour}
+		row := []string{b.CapacityPolicy, b.Budget, c.nameOf(b.Cluster), b.USD, b.Period, b.Spent, b.Left, b.USDPerHour, cmp.Or(b.RunsOut, "-")}
 		if p.wide {
 			row = append(row, b.SpentInVain+" of "+b.VainLimit, b.Ends)
 		}
@@ -185,7 +186,7 @@ func (c costs) print(p *printer) error {
 				b.Budget, strings.Join(lacking, " and cluster "), b.CapacityPolicy, b.Budget, b.Period))
 		}
 	}
-	columns := []string{"CAPACITYPOLICY", "BUDGET", clusterColumn, "USD", "PER", "SPENT", "LEFT", "USD/H NOW"}
+	columns := []string{"CAPACITYPOLICY", "BUDGET", clusterColumn, "USD", "PER", "SPENT", "LEFT", "USD/H NOW", "RUNS OUT"}
 	if p.wide {
 		columns = append(columns, "IN VAIN", "PERIOD ENDS")
 	}

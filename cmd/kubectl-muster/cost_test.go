@@ -224,9 +224,9 @@ func TestCostsAreOfAllClusters(t *testing.T) {
 		"default main 3 0 2 1 0 0 30.00 0.00", // of the queue, in both
 		"NAMESPACE NAME CLUSTER USD SO FAR MACHINES",
 		"default job/big west 10.00 2 0 1 1 0 0 20.00 0.00\ndefault workload/w east 5.00 1 0 1 0 0 0 10.00 0.00",
-		"Budgets\nCAPACITYPOLICY BUDGET CLUSTER USD PER SPENT LEFT USD/H NOW IN VAIN PERIOD ENDS\n"+
-			"spending all (this one) 100.00 day 42.50 57.50 10.00 0.00 of 1.00 2026-11-21T00:00:00Z\n"+
-			"spending east-only east 70.00 day 0.00 70.00 0.00 0.00 of 0.70 2026-11-21T00:00:00Z",
+		"Budgets\nCAPACITYPOLICY BUDGET CLUSTER USD PER SPENT LEFT USD/H NOW RUNS OUT IN VAIN PERIOD ENDS\n"+
+			"spending all (this one) 100.00 day 42.50 57.50 10.00 2026-11-20T17:45:00Z 0.00 of 1.00 2026-11-21T00:00:00Z\n"+
+			"spending east-only east 70.00 day 0.00 70.00 0.00 - 0.00 of 0.70 2026-11-21T00:00:00Z",
 		"Not included\n- in budget all: what is spent in cluster idle, without a CapacityPolicy spending that has a budget all per day\n",
 		"- cluster north: your kubeconfig has no context north\n",
 		"- NodeGroups without a price: spot in cluster west; set their spec.pricePerHour")

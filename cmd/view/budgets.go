@@ -26,6 +26,8 @@ type BudgetCost struct {
 	Spent      string `json:"usdSpent"`
 	Left       string `json:"usdLeft"`
 	USDPerHour string `json:"usdPerHour"`
+	// RunsOut is when nothing is left at the rate of now; empty if that is not before the end of the period.
+	RunsOut string `json:"runsOut,omitempty"`
 	// SpentInVain is what launches in vain have cost in the period, in the cluster that has the budget, and VainLimit what they may.
 	SpentInVain string `json:"usdSpentInVain"`
 	VainLimit   string `json:"usdVainLimit"`
@@ -97,7 +99,16 @@ func budgetCost(cluster string, b *spend.Budget, now time.Time, spent, perHour i
 		CapacityPolicy: b.Policy, Budget: b.Name, Cluster: cluster, Period: b.PeriodName(), Ends: stamp(b.Ends), Uncounted: uncounted,
 		USD: cents(b.MicroUSD), Spent: cents(spent), Left: cents(max(0, b.MicroUSD-spent)), USDPerHour: text.USD(perHour),
 		SpentInVain: cents(b.Vain.Until(now).MicroUSD), VainLimit: cents(b.VainLimit(now)),
+		RunsOut: stamp(runsOut(b.MicroUSD-spent, perHour, now, b.Ends)),
 	}
+}
+
+// runsOut returns when nothing is left at a rate per hour; zero if that is already so, or not before the end.
+func runsOut(left, perHour int64, now, end time.Time) time.Time {
+	if remaining := end.Sub(now).Hours() * float64(perHour); left <= 0 || float64(left) >= remaining {
+		return time.Time{}
+	}
+	return now.Add(time.Duration(float64(left) / float64(perHour) * float64(time.Hour)))
 }
 
 // cents writes an amount of money, rounded down.

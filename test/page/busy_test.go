@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -91,5 +92,17 @@ func busy(pending, offerings int) *world {
 		}
 		objects = append(objects, w)
 	}
+	objects = append(objects, budgeted("labs", v1alpha1.BudgetMonth, "5000000", "61250.40"),
+		budgeted("ads", v1alpha1.BudgetDay, "4000", "3500"), budgeted("weather", v1alpha1.BudgetWeek, "25000", "25000"))
 	return newWorld(append(objects, racks(11, 8, 8, 6, 4, 4, 2, 1, 1)...)...)
+}
+
+// budgeted is a policy with a budget for all namespaces, so much of which is spent.
+func budgeted(name string, period v1alpha1.BudgetPeriod, usd, spent string) *v1alpha1.CapacityPolicy {
+	now := time.Now()
+	out := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	out.Spec.Budgets = []v1alpha1.CapacityBudget{{Name: "all", USD: resource.MustParse(usd), Period: period}}
+	out.Status.Budgets = []v1alpha1.BudgetStatus{{Name: "all", Spent: spent, At: metav1.NewMicroTime(now), PeriodStart: metav1.NewTime(now),
+		PeriodEnd: metav1.NewTime(now.Add(time.Minute))}}
+	return out
 }

@@ -45,6 +45,9 @@ func TestLooks(t *testing.T) {
 			tab.reads("main", v.says)
 			tab.frameFits(s.screen)
 			tab.picture(v.name+"-"+s.name, false)
+			if v.name == "cost" {
+				tab.reads("#budgets + .picture", "spent")
+			}
 			if v.name == "queue" {
 				tab.must(tab.eval("document.querySelector('#line').scrollIntoView()", nil))
 				tab.picture("line-"+s.name, false)

@@ -293,8 +293,8 @@ func running(namespace, name, flavor, group string, count int32, ago time.Durati
 	for i := range count {
 		n := &corev1.Node{ObjectMeta: meta(fmt.Sprintf("%s-%s-%d", namespace, name, i), ago)}
 		n.Labels = map[string]string{"pool": flavor, v1alpha1.NodeGroupLabel: group, state.BookingLabel(r.Name): namespace}
-		n.Annotations = map[string]string{state.BookingLabel(r.Name): state.Booking{UID: r.UID, Since: at.Time,
-			Booked: map[corev1.ResourceName]int64{gpu: 8}}.Encode()}
+		booking := state.Booking{UID: r.UID, Since: at.Time, Booked: map[corev1.ResourceName]int64{gpu: 8}}
+		n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: state.Token(r.UID, 1), state.BookingLabel(r.Name): booking.Encode()}
 		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("96"), gpu: resource.MustParse("8"),
 			"pods": resource.MustParse("110")}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}

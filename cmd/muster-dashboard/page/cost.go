@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/muster-dev/muster/cmd/view"
 )
 
 // curveWindow is the time range of curves, one of windows; curvePoints is their number of points.
@@ -21,6 +23,8 @@ type costView struct {
 	Teams      []teamSpend  `json:"teams"`
 	Groups     []groupSpend `json:"groups"`
 	Jobs       []jobSpend   `json:"jobs"`
+	// Budgets are those of CapacityPolicies.
+	Budgets []view.BudgetCost `json:"budgets,omitempty"`
 	// Unpriced are groups with machines and without a price.
 	Unpriced []string `json:"unpriced,omitempty"`
 	// Waste is the cost by purpose since Since.
@@ -70,7 +74,7 @@ func (s *Server) cost(_ context.Context, d *decision, _ *http.Request) (costView
 	history = append(thinned(history, curvePoints), sampleNow(now, d))
 	out := costView{
 		USDPerHour: d.fleet.spend, Teams: d.fleet.teams, Jobs: d.fleet.jobs, Unpriced: d.fleet.unpriced, Groups: groupsOf(d),
-		Since: millis(s.began),
+		Budgets: d.picture.Costs().Budgets, Since: millis(s.began),
 		Waste: []wasteLine{}, Spend: spendOf(history), Source: source,
 	}
 	bills := s.past.bills(now, &d.fleet)

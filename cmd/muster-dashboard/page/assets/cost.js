@@ -42,6 +42,7 @@ export function mount(root, app) {
   const whole = { teams: false, jobs: false }; // whether all rows are shown
   const headline = el('h1');
   const figures = el('dl', { class: 'figures' });
+  const budgets = el('div', { class: 'picture' });
   const teams = el('div', { class: 'picture' });
   const groups = el('div', { class: 'picture' });
   const waste = el('div', { class: 'picture' });
@@ -52,6 +53,7 @@ export function mount(root, app) {
 
   root.append(
     el('section', { class: 'lead' }, headline, figures),
+    el('section', { 'aria-labelledby': 'budgets' }, el('h2', { id: 'budgets' }, 'Budgets'), budgets),
     el('div', { class: 'columns' },
       el('section', { 'aria-labelledby': 'teams' }, el('h2', { id: 'teams' }, 'By namespace and queue'), teams),
       el('section', { 'aria-labelledby': 'spend' }, el('h2', { id: 'spend' }, 'Spend per hour'), spend)),
@@ -73,6 +75,7 @@ export function mount(root, app) {
       ...figure('Machines', count(machines)),
       ...figure('Spent', usd(all), `since ${at(data.since)}`),
       ...figure('Not used by pods', usd(nothing), all > 0 ? `${some((nothing / all) * 100)} % of it` : ''));
+    drawBudgets();
     drawTeams();
     drawGroups();
     drawWaste();
@@ -83,6 +86,36 @@ export function mount(root, app) {
 
   function figure(name, value, more) {
     return [el('div', {}, el('dt', {}, name), el('dd', {}, el('b', {}, value), more ? el('span', { class: 'sub' }, more) : null))];
+  }
+
+  // drawBudgets draws what is spent of each budget. One that runs out before its period ends is first.
+  function drawBudgets() {
+    const list = (data.budgets ?? []).map((b) => ({ ...b, part: b.usd > 0 ? b.usdSpent / b.usd : 1 }));
+    if (list.length === 0) {
+      budgets.replaceChildren(el('p', { class: 'nothing' }, 'No CapacityPolicy has a budget: spec.budgets of one bounds what its namespaces spend in a day, week or month.'));
+      return;
+    }
+    const runsOut = (b) => b.runsOut || b.part >= 1;
+    list.sort((a, b) => runsOut(b) - runsOut(a) || b.part - a.part);
+    budgets.replaceChildren(el('div', { class: 'scroll' }, el('table', { class: 'plain' },
+      el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, 'Budget'), el('th', { scope: 'col', class: 'wide' }, 'Share spent'),
+        ...['Spent', 'In vain', 'USD/h now'].map((c) => el('th', { scope: 'col', class: 'wide number' }, c)), ...['Left', 'Lasts'].map((c) => el('th', { scope: 'col', class: 'number' }, c)))),
+      el('tbody', {}, list.map((b) => el('tr', {},
+        el('th', { scope: 'row' }, b.budget, el('span', { class: 'sub' }, `${b.capacityPolicy}, per ${b.period}`)),
+        el('td', { class: 'wide' }, el('span', { class: 'track', 'aria-hidden': 'true' }, el('i', { class: runsOut(b) ? 'never' : 'used', style: { width: `${Math.min(1, b.part) * 100}%` } }))),
+        el('td', { class: 'wide number' }, usd(Number(b.usdSpent))),
+        el('td', { class: 'wide number' }, usd(Number(b.usdSpentInVain)), el('span', { class: 'sub' }, `of ${usd(Number(b.usdVainLimit))}`)),
+        el('td', { class: 'wide number' }, usd(Number(b.usdPerHour))),
+        el('td', { class: 'number' }, el('b', {}, usd(Number(b.usdLeft))), el('span', { class: 'sub' }, `of ${usd(Number(b.usd))}`)),
+        el('td', { class: 'number' }, ...lasts(b))))))));
+  }
+
+  // lasts says how long the rest of a budget lasts at the rate of now.
+  function lasts(b) {
+    if (b.runsOut) {
+      return [el('b', { class: 'bad' }, at(Date.parse(b.runsOut))), el('span', { class: 'sub' }, `ends ${at(Date.parse(b.ends))}`)];
+    }
+    return [b.part >= 1 ? el('b', { class: 'bad' }, 'spent') : 'to its end', el('span', { class: 'sub' }, at(Date.parse(b.ends)))];
   }
 
   // bars is a table of amounts with a bar each.

@@ -29,9 +29,14 @@ const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-d
 const seconds = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
 const dated = new Intl.DateTimeFormat(undefined, { weekday: 'short', hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
 
-// at is a time, in milliseconds, with the day where it is not today's.
+const calendar = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
+
+// at is a time, in milliseconds, with the day where it is not today's, or the date where that is more than six days away.
 export function at(ms) {
   const t = new Date(ms);
+  if (Math.abs(t - Date.now()) > 6 * day * 1000) {
+    return calendar.format(t);
+  }
   return t.toDateString() === new Date().toDateString() ? clock.format(t) : dated.format(t);
 }
 
