@@ -11,7 +11,7 @@ import (
 )
 
 // DryRunWrites are the resources that a muster with --dry-run may write: its lease, what it
-// tells in events and statuses, and the NodeGroups of the clouds' groups that it finds.
+// reports in events and statuses, and the NodeGroups of the clouds' groups that it finds.
 var DryRunWrites = []string{
 	"leases", "events", "nodegroups", "nodegroups/status", "capacitypolicies/status", "provisioningrequests/status",
 }

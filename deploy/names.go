@@ -7,7 +7,7 @@ import (
 )
 
 // Names are those that an installation may choose. All others are fixed: a cluster has one
-// Muster, which asks for its policies, roles and lease by name.
+// Muster, which finds its policies, roles and lease by name.
 type Names struct {
 	Namespace string
 	// ServiceAccount is that of muster, and Dashboard that of the page.

@@ -197,7 +197,7 @@ func TestPodsThatWaitGetNoTolerationOfACordon(t *testing.T) {
 	}
 }
 
-// TestDaemonSetsThatTakeDevicesAreStrangers on machines that are held for another, whether they ask for devices or claim them.
+// TestDaemonSetsThatTakeDevicesAreStrangers on machines that are held for another, whether they request devices or claim them.
 func TestDaemonSetsThatTakeDevicesAreStrangers(t *testing.T) {
 	j := newJudge(t, "muster-strangers")
 	j.user = "system:serviceaccount:kube-system:daemon-set-controller"

@@ -79,7 +79,7 @@ func TestARepeatTeachesNothing(t *testing.T) {
 		var status v1alpha1.NodeGroupStatus
 		now := noon
 		for i := range 40 {
-			// Often many within one second, which is all that a status can tell apart.
+			// Often many within one second, which is all that a status can distinguish.
 			if r.IntN(3) == 0 {
 				now = now.Add(time.Duration(r.Int64N(int64(2 * second))))
 			}

@@ -15,7 +15,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// launch is one step of a history: n machines were asked for, some time after noon.
+// launch is one step of a history: n machines were requested, some time after noon.
 type launch struct {
 	after time.Duration
 	n     int
@@ -330,7 +330,7 @@ func TestExpectedCost(t *testing.T) {
 	}
 }
 
-// Plans ask for chances in their innermost loop.
+// Plans compute chances in their innermost loop.
 //
 //	go test -run '^$' -bench Chance ./nodegroups
 func BenchmarkChance(b *testing.B) {

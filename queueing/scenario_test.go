@@ -65,7 +65,7 @@ import (
 //	request NAME Provisioned=True|False|Failed|... [reason=R]  [message]
 //	active                              (all checks' controllers say that they are)
 //	external NAME CHECK=Ready|Retry|Rejected [after=SECONDS]   (what the controller of a check says)
-//	detail NAME KEY=VALUE               (what the provisioner tells of its request)
+//	detail NAME KEY=VALUE               (what the provisioner reports about its request)
 //	drop NAME                           (its requests are deleted from outside)
 //	requests NAME                       (in full)
 //	checks NAME                         (the states of its checks)

@@ -54,7 +54,7 @@ type chaos struct {
 }
 
 // No machine of a launch that was given up lives past the bound that the package
-// comment states, and no token makes more machines than it asks for, however calls,
+// comment states, and no token makes more machines than it requests, however calls,
 // machines and processes end.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(chaosRuns) {
@@ -101,7 +101,7 @@ func deniedIn(from, pause time.Duration, action string) cloudsim.CallFault {
 // internalError is an error of AWS itself.
 var internalError = &cloudsim.Error{Status: 500, Code: "InternalError", Message: "An internal error has occurred"}
 
-// stale is a machine of which an old list told, and that the cloud has forgotten: it refuses a batch for its sake.
+// stale is a machine that an old list has, and that the cloud has forgotten: it refuses a batch for its sake.
 const stale = "i-0123456789abcdef0"
 
 func newChaos(t *testing.T, seed uint64) *chaos {

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// untried are the permissions of which no call tells without effect.
+// untried are the permissions that no call without effect can show.
 var untried = []string{
 	"iam:CreateServiceLinkedRole", "kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext",
 	"kms:ReEncryptFrom", "kms:ReEncryptTo",

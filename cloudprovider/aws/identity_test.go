@@ -134,7 +134,7 @@ type tenantGang struct {
 	over  time.Time
 }
 
-// provider is a new adapter. The NodeGroups that it is told of are those of all clusters, as after a restore of another's backup.
+// provider is a new adapter. The NodeGroups that it gets are those of all clusters, as after a restore of another's backup.
 func (c *tenant) provider() *Provider { return c.providerOf(c.uid, nil) }
 
 func (c *tenant) launchAll() {

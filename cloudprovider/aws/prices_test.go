@@ -79,7 +79,7 @@ func TestPricesNeverFailADiscovery(t *testing.T) {
 	}
 }
 
-// Prices that could not be had are asked for again in minutes.
+// Prices that could not be had are requested again in minutes.
 func TestAMissingPriceIsFetchedAgain(t *testing.T) {
 	s := newSim(t, plenty(fault("GetProducts", cloudsim.CallLost, 0, 1, 2), func(c *cloudsim.Config) { c.Pools[0].Type = "x1.novel" }),
 		account(func(c *simaws.Config) {

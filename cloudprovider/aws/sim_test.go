@@ -264,7 +264,7 @@ func (s *sim) launched(p *Provider, g *v1alpha1.NodeGroup, count int) []cloudpro
 	return machines
 }
 
-// listed is what a watch would tell.
+// listed is what a watch would report.
 func (s *sim) listed(p *Provider) []cloudprovider.Machine {
 	s.t.Helper()
 	list, err := p.list(context.Background())

@@ -126,7 +126,7 @@ func TestADenialIsForAll(t *testing.T) {
 }
 
 // A call whose reply was lost has taken machines out that a lifecycle hook holds. AWS refuses to take them out once more and names one
-// of them each time: what there is to do is asked for, not found by a call for each.
+// of them each time: what there is to do is listed, not found by a call for each.
 func TestALostReplyIsNotFoundOutOneByOne(t *testing.T) {
 	for name, retains := range map[string]bool{"held": false, "retained": true} {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestALifecycleHookIsWaitedFor(t *testing.T) {
 }
 
 // The lifecycle policy of a group may retain a machine whose hook was abandoned. It is billed until
-// the group is told again to terminate it, and its group has shrunk by it already.
+// its termination is requested again, and its group has shrunk by it already.
 func TestRetainedMachinesAreTerminated(t *testing.T) {
 	s := newSim(t, plenty(), account(func(c *simaws.Config) {
 		c.Groups[0].TerminatingWait.Duration, c.Groups[0].Retains, c.Groups[0].Min = time.Minute, true, 2

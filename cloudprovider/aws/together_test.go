@@ -39,7 +39,7 @@ func racksOf(machines ...int32) func(*cloudsim.Config) {
 	}
 }
 
-// together asks for machines in one rack; in the named one, unless that is empty.
+// together requests machines in one rack; in the named one, unless that is empty.
 func together(g *v1alpha1.NodeGroup, count int, token, in string) cloudprovider.LaunchRequest {
 	r := request(g, count, token)
 	r.Together = cloudprovider.Domain{Level: rack, Value: in}
@@ -223,7 +223,7 @@ func TestAReplacementWithoutAPlacementGroup(t *testing.T) {
 	}
 }
 
-// A reservation tells where it is, and no machine is ever launched into one that is elsewhere.
+// A reservation says where it is, and no machine is ever launched into one that is elsewhere.
 func TestReserveReadLaunch(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in      string
@@ -272,7 +272,7 @@ func TestReserveReadLaunch(t *testing.T) {
 	}
 }
 
-// A reservation that was bought, too, tells where it is, and stays.
+// A reservation that was bought, too, says where it is, and stays.
 func TestABoughtReservationElsewhere(t *testing.T) {
 	s := newSim(t, plenty(func(c *cloudsim.Config) { c.Pools = []cloudsim.Pool{{PoolKey: reservedPool}} }, racked,
 		func(c *cloudsim.Config) { c.Pools[0].Script.Domains.Of = c.Pools[0].Script.Domains.Of[:1] }), account())
@@ -556,7 +556,7 @@ func TestAPlacementGroupOfStoppedMachinesStays(t *testing.T) {
 	}
 }
 
-// Without the permissions of a former version there is nothing to look after, and that is asked for seldom.
+// Without the permissions of a former version there is nothing to look after, and that is checked seldom.
 func TestPlacementGroupsThatCannotBeManaged(t *testing.T) {
 	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Denied = []string{"ec2:DescribePlacementGroups"} }))
 	s.listFor(s.provider(), time.Hour)

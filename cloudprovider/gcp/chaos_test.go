@@ -46,7 +46,7 @@ func (g *gang) inFlight() bool { return !g.whole && g.givenUp.IsZero() }
 // TestChaos runs gangs through a cloud that misbehaves, with an adapter that is
 // restarted at any time, and terminates as the core does: by name, what is listed
 // and belongs to no launch that goes on. No machine of a launch that was given up
-// stays, none is paid for past the bound, and no launch has more than it asked for.
+// stays, none is paid for past the bound, and no launch has more than it requested.
 func TestChaos(t *testing.T) {
 	runs := chaosRuns
 	if testing.Short() {
@@ -128,7 +128,7 @@ var launches = []string{
 	"regionInstanceGroupManagerResizeRequests.insert", "regionInstanceGroupManagerResizeRequests.cancel",
 }
 
-// stale is a machine of which an old list told, and that the cloud has forgotten.
+// stale is a machine that an old list has, and that the cloud has forgotten.
 const stale = "muster-6f9619ff-8b86-d011-b42d-00c04fc964f9-1-forgotten-0"
 
 func chaosRun(t *testing.T, seed uint64, outcomes map[string]int) {

@@ -426,7 +426,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestDiscoverLevels: the instance template says which labels tell the domains of machines.
+// TestDiscoverLevels: the instance template says which labels name the domains of machines.
 func TestDiscoverLevels(t *testing.T) {
 	found := discoveryOf(t, single(gcpsim.Template{Metadata: enabled("muster-dev-topology", "example.com/rack=4")}, gcpsim.Group{}))
 	if len(found.Groups) != 1 || len(found.Groups[0].Spec.Topology) != 1 {

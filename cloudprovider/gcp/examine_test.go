@@ -43,7 +43,7 @@ func TestMissingPermissions(t *testing.T) {
 	}
 }
 
-// TestLaunchWithoutAPermission: the lack of each permission that a launch needs is told by its name, as a lack of rights, and
+// TestLaunchWithoutAPermission: the lack of each permission that a launch needs is reported by its name, as a lack of rights, and
 // nothing is left.
 func TestLaunchWithoutAPermission(t *testing.T) {
 	for method, action := range map[string]string{

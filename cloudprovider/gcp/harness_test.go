@@ -53,7 +53,7 @@ var labs struct {
 }
 
 // TestMain compares the calls that the tests have made, and the permissions that those have needed, with those that the package
-// tells of, once all of the tests have run.
+// reports, once all of the tests have run.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	log.SetLogger(logr.Discard())
@@ -71,7 +71,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// usedPermissions are those that the cloud has asked for in any test, in order.
+// usedPermissions are those that the cloud has requested in any test, in order.
 func usedPermissions() (out []string) {
 	for _, l := range labs.all {
 		out = append(out, l.front.Used()...)
@@ -158,7 +158,7 @@ func (l *lab) providerThat(cluster string, mayAct func() error) *gcp.Provider {
 	return p
 }
 
-// list is what a watch tells first.
+// list is what a watch reports first.
 func (l *lab) list(p *gcp.Provider) []cloudprovider.Machine {
 	l.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

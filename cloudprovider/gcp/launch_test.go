@@ -161,7 +161,7 @@ func TestLaunchRefused(t *testing.T) {
 }
 
 // TestLaunchAgain calls with a token that was called with before: there are never
-// more machines than asked for, and they are told.
+// more machines than requested, and they are reported.
 func TestLaunchAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

@@ -196,7 +196,7 @@ func TestMaintenance(t *testing.T) {
 	}
 }
 
-// TestGroupGone: the machines of a NodeGroup that has been deleted are told of, and
+// TestGroupGone: the machines of a NodeGroup that has been deleted are reported, and
 // terminated. Beside a managed instance group that holds across restarts.
 func TestGroupGone(t *testing.T) {
 	for _, method := range methods {

@@ -37,7 +37,7 @@ func blocksOf(pools []cloudsim.Pool, machines ...int32) []cloudsim.Pool {
 	return pools
 }
 
-// togetherOf asks for machines in one block; in the named one, unless that is empty.
+// togetherOf requests machines in one block; in the named one, unless that is empty.
 func togetherOf(g *v1alpha1.NodeGroup, count int, in string) cloudprovider.LaunchRequest {
 	req := launchOf(g, count)
 	req.Together = cloudprovider.Domain{Level: block, Value: in}

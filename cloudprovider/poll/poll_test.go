@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// cloud is what lists show, and what the watch has told.
+// cloud is what lists show, and what the watch has reported.
 type cloud struct {
 	mu       sync.Mutex
 	machines []cloudprovider.Machine
@@ -72,7 +72,7 @@ func (c *cloud) terminations() []string {
 	return out
 }
 
-// news are what was told since the last question.
+// news are what was reported since the last question.
 func (c *cloud) news() []string {
 	synctest.Wait()
 	c.mu.Lock()

@@ -28,7 +28,7 @@ func Loopback(address string) bool {
 }
 
 // Hosts passes on requests for an address, for localhost, or for one of the names. A page of
-// another site can have a browser ask for its own name with an address of ours behind it,
+// another site can have a browser request its own name with an address of ours behind it,
 // and read the answer; it cannot do so with a name that is not its own.
 func Hosts(names []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -261,7 +261,7 @@ func notFound(ctx context.Context, kube client.Client, namespace, name string, k
 	var elsewhere []string
 	for _, k := range kinds {
 		list := k.list()
-		// A caller that may not list all namespaces is told about this one only.
+		// A caller that may not list all namespaces is informed about this one only.
 		if kube.List(ctx, list, client.MatchingFields{"metadata.name": name}) != nil {
 			continue
 		}

@@ -342,7 +342,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		"nodes that exist have room for its pods": {
 			objects: []client.Object{flavor("h100"), capacity(), team("team", checked, "h100=64"), group("a100", 8, nil), node("node-1", "h100"),
 				node("node-2", "h100"), node("node-3", "h100"), waiting("train", 1, func(w *kueue.Workload) {
-					// No group and no flavor tells nodes apart by this label.
+					// No group and no flavor distinguishes nodes by this label.
 					w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"name": "node-3"}
 				})},
 			want: []string{"is next: Muster is about to reserve its quota on flavor h100.", "its pods fit on existing machines: 1"},
@@ -599,7 +599,7 @@ func TestWithoutRightsWhatMusterWroteIsShown(t *testing.T) {
 	}
 }
 
-// TestKindsThatAreNoJobs: what is asked for is named, and where else to look.
+// TestKindsThatAreNoJobs: what is requested is named, and where else to look.
 func TestKindsThatAreNoJobs(t *testing.T) {
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), apimeta.RESTScopeRoot)

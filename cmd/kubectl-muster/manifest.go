@@ -117,7 +117,7 @@ func (m manifest) errorf(format string, args ...any) error {
 type tried struct {
 	// exists reports whether an object of its name exists.
 	exists bool
-	// note tells why the object is taken from the file, without the API server's defaults.
+	// note says why the object is taken from the file, without the API server's defaults.
 	note string
 }
 

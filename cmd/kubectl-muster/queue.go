@@ -24,7 +24,7 @@ type queueAnswer struct {
 	temporary []string
 }
 
-// recordedAnswer is what a caller is told that may not read the queues.
+// recordedAnswer is shown to a caller that may not read the queues.
 type recordedAnswer struct {
 	queueLines
 	namespace string

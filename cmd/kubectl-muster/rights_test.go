@@ -84,7 +84,7 @@ func inOrder(rights []view.Right) []string {
 	return slices.Compact(out)
 }
 
-// TestMissingRightsTakeOneLine, below what the caller asked for; -o wide has all of them, and the commands that grant them.
+// TestMissingRightsTakeOneLine, below what the caller requested; -o wide has all of them, and the commands that grant them.
 func TestMissingRightsTakeOneLine(t *testing.T) {
 	missing := []view.Right{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}, {Verb: "list", Resource: "namespaces"}}
 	w := waiting("train", 4, func(w *kueue.Workload) {

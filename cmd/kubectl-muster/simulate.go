@@ -42,7 +42,7 @@ type question struct {
 type simulated struct {
 	Jobs   []view.Simulation `json:"jobs,omitempty"`
 	Others *view.Comparison  `json:"others,omitempty"`
-	// Notes tell the assumptions of the answer.
+	// Notes are the assumptions of the answer.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -247,7 +247,7 @@ func (q *question) read(in io.Reader, all []jobs.Kind) (out files, err error) {
 	return out, nil
 }
 
-// sort tells jobs, which are of these kinds, from what is around them. There has to be a job.
+// sort separates jobs, which are of these kinds, from what is around them. There has to be a job.
 func (f *files) sort(found []manifest, all []jobs.Kind) error {
 	for _, m := range found {
 		m.kind = kindOfJob(m.object, all)
@@ -611,7 +611,7 @@ func (s *simulated) printForecast(p *printer) {
 	}
 }
 
-// widest is how much of what would become of a job in a cluster is shown in a table, unless -o wide asks for all.
+// widest is how much of what would become of a job in a cluster is shown in a table, unless -o wide shows all.
 const widest = 150
 
 func (p *printer) simulation(s *view.Simulation) error {

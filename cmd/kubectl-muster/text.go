@@ -317,7 +317,7 @@ func (p *printer) capacity(lines []view.CapacityLine) error {
 	return nil
 }
 
-// askFor tells how to get missing rights.
+// askFor reports how to get missing rights.
 const askFor = "Ask an administrator for the ClusterRole muster-explain, which may read everything that decisions depend on: " +
 	"kubectl create clusterrolebinding muster-explain-YOU --clusterrole=muster-explain --user=YOU"
 

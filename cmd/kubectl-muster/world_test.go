@@ -84,7 +84,7 @@ func team(name string, change func(*kueue.ClusterQueueSpec), quotas ...string) *
 	return out
 }
 
-// checked has a ClusterQueue ask for machines.
+// checked has a ClusterQueue request machines.
 func checked(spec *kueue.ClusterQueueSpec) {
 	spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "capacity"}}}
 }
@@ -205,7 +205,7 @@ func ownedBy(name string) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: name, UID: types.UID(name), Controller: new(true)}
 }
 
-// request named train asks for 4 pods of 8 GPUs of the pool h100, by a PodTemplate of its
+// request named train requests 4 pods of 8 GPUs of the pool h100, by a PodTemplate of its
 // name.
 func request() []client.Object {
 	const name = "train"

@@ -37,7 +37,7 @@ func readGates(texts []string) (map[string]bool, error) {
 	return out, nil
 }
 
-// similar tells which gates a name may stand for.
+// similar reports which gates a name may stand for.
 func similar(name string) string {
 	var out []string
 	for _, gate := range gateNames() {

@@ -106,7 +106,7 @@ func admitters() (out []string) {
 	return out
 }
 
-// scenarioRun is what `scenario run` was asked for.
+// scenarioRun has the arguments of `scenario run`.
 type scenarioRun struct {
 	*options
 	speed         int
@@ -151,7 +151,7 @@ func (r scenarioRun) run(command *cobra.Command, named string) (err error) {
 	return nil
 }
 
-// play runs the scenario on a sandbox that it starts and stops, and tells the report
+// play runs the scenario on a sandbox that it starts and stops, and prints the report
 // before the sandbox is kept.
 func (r scenarioRun) play(command *cobra.Command, s *scenario.Scenario, name string, admitter runner.Admitter) (out report.Report,
 	err error) {

@@ -176,7 +176,7 @@ func startOne(config cluster.Config) func(context.Context) (*cluster.Cluster, er
 	return func(ctx context.Context) (*cluster.Cluster, error) { return cluster.Start(ctx, config) }
 }
 
-// run starts a sandbox, tells how to use it, and stops it at a signal.
+// run starts a sandbox, prints how to use it, and stops it at a signal.
 func run[S stopper](command *cobra.Command, start func(context.Context) (S, error), tell func(S)) error {
 	// Room for two, so that neither of two quick Ctrl-C is lost.
 	signals := make(chan os.Signal, 2)

@@ -1,4 +1,4 @@
-// Package version tells which build a program is.
+// Package version reports which build a program is.
 package version
 
 import (

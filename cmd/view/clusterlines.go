@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// ClusterKinds are the kinds that a manager of several clusters tells of them by.
+// ClusterKinds are the kinds in which a manager has its clusters.
 var ClusterKinds = []Kind{
 	kindOf[kueue.MultiKueueClusterList](kueue.SchemeGroupVersion.Group, "multikueueclusters"),
 	kindOf[kueue.WorkloadList](kueue.SchemeGroupVersion.Group, "workloads"),

@@ -84,7 +84,7 @@ func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
 	return true
 }
 
-// elsewhere tells how to find the pods of a job that runs in another cluster, and their logs.
+// elsewhere reports how to find the pods of a job that runs in another cluster, and their logs.
 func elsewhere(w *kueue.Workload, cluster, context string) []string {
 	if len(w.OwnerReferences) == 0 {
 		return nil

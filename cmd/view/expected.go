@@ -72,7 +72,7 @@ func (p *Picture) Expected(workload types.UID) *Expected {
 	return out
 }
 
-// History collects what past Workloads and launches tell, and counts the pending Workloads.
+// History collects what past Workloads and launches show, and counts the pending Workloads.
 func (p *Picture) History() (history *forecast.History, waiting int) {
 	history = &forecast.History{}
 	for _, w := range p.Workloads {
@@ -113,7 +113,7 @@ func (p *Picture) expected(e *forecast.Estimate) *Expected {
 // mostAfter is how many jobs When names at most.
 const mostAfter = 3
 
-// When tells of an estimate without a time when it will be.
+// When describes when an estimate without a time will be.
 func When(e *forecast.Estimate) string {
 	var names []string
 	for _, w := range e.After[:min(mostAfter, len(e.After))] {

@@ -118,7 +118,7 @@ type CapacityLine struct {
 	// LastFailure is empty if none is on record.
 	LastFailure string `json:"lastFailure,omitempty"`
 	Backoff     string `json:"backoff,omitempty"`
-	// Why tells what rules it out.
+	// Why says what rules it out.
 	Why string `json:"why,omitempty"`
 }
 

@@ -16,7 +16,8 @@ import (
 // longer queue is the worse one in any case.
 const mostWaitedFor = 30
 
-// Prospects returns what tells what would become of a job in this cluster, after those that it has been given and does not show yet.
+// Prospects returns a function that reports what would become of a job in this cluster, after those that the cluster was given and does
+// not show yet.
 func (p *Picture) Prospects() func(given []*kueue.Workload, job *kueue.Workload) *dispatch.Prospect {
 	history, waiting := p.History()
 	if waiting > mostWaitedFor {

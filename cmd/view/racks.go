@@ -93,7 +93,7 @@ func (p *Picture) Racks(flavors ...string) []RackLine {
 	return out
 }
 
-// placesOf tells where the pods of an admission are by the Topologies of their flavors, as Racks names the domains.
+// placesOf reports where the pods of an admission are by the Topologies of their flavors, as Racks names the domains.
 func (p *Picture) placesOf(a *kueue.Admission) (out []string) {
 	for i := range a.PodSetAssignments {
 		assignment := &a.PodSetAssignments[i]

@@ -184,7 +184,7 @@ type Reading struct {
 // Read lists all objects of the kinds, in the order of the kinds. Of a kind that the caller
 // may not list in all namespaces, it lists those of namespace if that is allowed. A caller that
 // may not list the first kind is the user of one namespace: no kind that has namespaces is then
-// asked for in all of them.
+// requested in all of them.
 func Read(ctx context.Context, kube client.Reader, namespace string, of ...Kind) (*Reading, error) {
 	lists := make([]client.ObjectList, len(of))
 	errs, partly := make([]error, len(of)), make([]bool, len(of))

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// TestTheUserOfANamespaceAsksForNoOther and is told about rights, never that Muster is down.
+// TestTheUserOfANamespaceAsksForNoOther and is informed about rights, never that Muster is down.
 func TestTheUserOfANamespaceAsksForNoOther(t *testing.T) {
 	scheme, err := NewScheme()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// ExplainRequest tells the state of a ProvisioningRequest and what holds it there.
+// ExplainRequest reports the state of a ProvisioningRequest and what holds it there.
 func (p *Picture) ExplainRequest(r *provreq.ProvisioningRequest) *Explanation {
 	out := &Explanation{Kind: "ProvisioningRequest", Namespace: r.Namespace, Name: r.Name, Missing: p.Missing}
 	for _, end := range []struct{ condition, summary string }{
@@ -68,7 +68,7 @@ func blockedBy(r *provreq.ProvisioningRequest) string {
 	return ""
 }
 
-// explainPending tells Muster's next step for a request without capacity.
+// explainPending reports Muster's next step for a request without capacity.
 func (p *Picture) explainPending(out *Explanation, r *transaction.Request) {
 	step := transaction.Next(r, p.machines.View(p.Snapshot, r))
 	switch step.Do {

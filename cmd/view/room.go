@@ -35,7 +35,7 @@ func roomLineOf(o *scheduler.FlavorExplanation) RoomLine {
 	return out
 }
 
-// causes tell what is short in the domain with most room.
+// causes say what is short in the domain with most room.
 func (l *RoomLine) causes() []string {
 	switch {
 	case l.TooSmall && len(l.MostDomain) > 0:
@@ -54,7 +54,7 @@ func (l *RoomLine) causes() []string {
 		strings.Join(l.Domain, "/"), l.Fits, l.Pods, strings.Join(short, ", "))}
 }
 
-// unblock tells which Workloads would make room.
+// unblock reports which Workloads would make room.
 func (l *RoomLine) unblock() (out []string) {
 	if l.TooSmall {
 		return []string{fmt.Sprintf("flavor %s: nodes are added or open to pods again, or the job requests less", l.Flavor)}

@@ -340,7 +340,7 @@ type ChangeLine struct {
 	Priority     int32  `json:"priority"`
 	// Summary is its outcome in words.
 	Summary string `json:"summary"`
-	// Where describes its machines; Message tells why it would wait.
+	// Where describes its machines; Message says why it would wait.
 	Where   string `json:"where,omitempty"`
 	Message string `json:"message,omitempty"`
 }

@@ -36,7 +36,7 @@ type ClusterOutcome struct {
 	Words string `json:"words"`
 }
 
-// placedIn tells which of the workers would be asked to run the newcomers that get quota here for that, by what the dispatcher decides by:
+// placedIn reports which of the workers would get the newcomers that have quota here for that, by what the dispatcher decides by:
 // the same code, on the same objects. Those before count in.
 func (p *Picture) placedIn(workers []Worker, newcomers []Newcomer, workloads []*kueue.Workload,
 	outcomes []forecast.Outcome, out []Simulation) {

@@ -68,7 +68,7 @@ func kindOfJob(job client.Object) string {
 	return cmp.Or(job.GetObjectKind().GroupVersionKind().Kind, "Job")
 }
 
-// ExplainWorkload tells the state of a Workload and what holds it there.
+// ExplainWorkload reports the state of a Workload and what holds it there.
 func (p *Picture) ExplainWorkload(w *kueue.Workload) *Explanation {
 	out := &Explanation{Kind: "Workload", Namespace: w.Namespace, Name: w.Name, Missing: p.Missing}
 	account, ok := p.Queues.Explain(w.UID, p.Now)

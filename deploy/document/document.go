@@ -26,7 +26,7 @@ type Fault struct {
 	Line int
 	// Path of the field; empty if the fault is the document's.
 	Path string
-	// Text tells what is there and what is allowed.
+	// Text says what is there and what is allowed.
 	Text string
 }
 

@@ -248,7 +248,7 @@ func isTrue(object, condition string) string {
 const lacksClass = `!has(self.spec.priorityClassRef) || !has(oldSelf.spec.priorityClassRef)`
 
 // reordered replace rules of Workloads, by their message, by ones with the same verdicts. kube-apiserver judges them at each
-// write, and nearly all are of the status. So what tells that the spec is as it was comes first: each field that a rule looks up costs
+// write, and nearly all are of the status. So what shows that the spec is as it was comes first: each field that a rule looks up costs
 // tens of microseconds, and a walk through the conditions many of them. A field that is not there is an error, which a true
 // alternative makes up for.
 var reordered = map[string]string{

@@ -50,7 +50,7 @@ type Scenario struct {
 	document *document.Document
 }
 
-// Where tells, for messages, on which line a field of the file stands.
+// Where says, for messages, on which line a field of the file stands.
 func (s *Scenario) Where(path *field.Path) string {
 	return fmt.Sprintf("line %d: %s", s.document.Line(path.String()), path)
 }
@@ -142,7 +142,7 @@ type Shape struct {
 	MayNotFit bool `json:"mayNotFit,omitempty"`
 	// Annotations of the Job, for example those that bound what it may cost.
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// PodAnnotations are those of its pods, for example those that ask for one domain of a Topology.
+	// PodAnnotations are those of its pods, for example those that request one domain of a Topology.
 	PodAnnotations map[string]string `json:"podAnnotations,omitempty"`
 
 	// sets are the pods of the Object, where they can be read from it.

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// whole judges what the fields of the file ask for together, each of which is sound.
+// whole judges what the fields of the file request together, each of which is sound.
 func (j *judge) whole(s *Scenario) {
 	var nodes, bought, jobs int64
 	for _, n := range s.Nodes {

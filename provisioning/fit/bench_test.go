@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// usual is what a pod of a training job asks for.
+// usual is what a pod of a training job requests.
 const usual = `
 nodeSelector: {cloud.google.com/gke-accelerator: nvidia-h100-80gb, kubernetes.io/os: linux}
 tolerations:

@@ -3,7 +3,7 @@
 // on what is handed in, and the oracle (test/oracle) compares it with the scheduler's
 // own code.
 //
-// A Pod is what one pod of a podSet asks for, read from its template once a plan. Its
+// A Pod is what one pod of a podSet requests, read from its template once a plan. Its
 // questions come in three kinds, from the cheapest to the dearest:
 //
 //   - Amounts: Pod.Requests against what is free on a node.

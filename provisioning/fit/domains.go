@@ -9,7 +9,7 @@ import (
 )
 
 // Annotations by which Kueue's users say how near to each other the pods of a template are to run. Kueue copies them into
-// the PodTemplates of its requests. Those that ask for no more than a preference are not read here: any machines meet them.
+// the PodTemplates of its requests. Those that request no more than a preference are not read here: any machines meet them.
 const (
 	requiredTopology      = "kueue.x-k8s.io/podset-required-topology"
 	sliceRequiredTopology = "kueue.x-k8s.io/podset-slice-required-topology"
@@ -18,7 +18,7 @@ const (
 	topologyGroup         = "kueue.x-k8s.io/podset-group-name"
 )
 
-// Those that ask for a preference, or for no more than a node for each pod.
+// Those that request a preference, or no more than a node for each pod.
 const (
 	preferredTopology     = "kueue.x-k8s.io/podset-preferred-topology"
 	unconstrainedTopology = "kueue.x-k8s.io/podset-unconstrained-topology"

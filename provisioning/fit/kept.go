@@ -3,7 +3,7 @@ package fit
 import "slices"
 
 // Kept is the pod where it is kept to nodes with these labels, beside what it asks
-// itself, and where there are count of it left. Where the others run, the labels tell the domain,
+// itself, and where there are count of it left. Where the others run, the labels identify the domain,
 // and which of them are of a slice is not known.
 func (p *Pod) Kept(count int, labels map[string]string) *Pod {
 	out := *p

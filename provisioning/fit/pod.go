@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// Pod is what one pod of a podSet asks for. It is read-only, and shares maps and
+// Pod is what one pod of a podSet requests. It is read-only, and shares maps and
 // slices with the template that it was read from.
 type Pod struct {
 	// Name of the podSet, and how many pods it has.

@@ -74,7 +74,7 @@ func containersWithRequests(containers []corev1.Container) []corev1.Container {
 }
 
 // podLevelRequests are for those resources that the pod as a whole has a limit
-// for: what its containers ask for, and the limit where they ask for nothing.
+// for: what its containers request, and the limit where they request nothing.
 func podLevelRequests(spec *corev1.PodSpec) *corev1.ResourceRequirements {
 	containers := resource.AggregateContainerRequests(&corev1.Pod{Spec: *spec}, resource.PodResourcesOptions{})
 	out := *spec.Resources

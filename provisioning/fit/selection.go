@@ -11,7 +11,7 @@ import (
 )
 
 // selector is one thing that a pod asks of its node's labels and name: that one of
-// the terms holds. A pod may ask for several, each of which must hold.
+// the terms holds. A pod may request several, each of which must hold.
 type selector struct {
 	// what does not match, in words, where it is not the pod's node affinity.
 	what  string
@@ -45,7 +45,7 @@ const (
 func newSelector(what string, terms []corev1.NodeSelectorTerm, fields nodeFields) selector {
 	s := selector{what: what}
 	for i := range terms {
-		// A term that asks for nothing selects no node at all.
+		// A term that requests nothing selects no node at all.
 		if t := &terms[i]; len(t.MatchExpressions) > 0 || len(t.MatchFields) > 0 {
 			s.terms = append(s.terms, newTerm(t, fields))
 		}

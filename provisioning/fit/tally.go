@@ -51,7 +51,7 @@ func (t *tally) in(domain int) int {
 	return t.counts[domain]
 }
 
-// spreadTally is the tally of a spread constraint, which also asks for the least
+// spreadTally is the tally of a spread constraint, which also requests the least
 // count over the domains that have a node.
 type spreadTally struct {
 	tally

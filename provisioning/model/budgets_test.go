@@ -157,7 +157,7 @@ func TestWhatCountsForABudget(t *testing.T) {
 	p.want("1.95 spent, 144.00 committed") // that it spends counts from now on
 }
 
-// The spend of a queue's requests is told apart from that of others in its namespace, from
+// The spend of a queue's requests is distinguished from that of others in its namespace, from
 // the launch of their machines until these are unused.
 func TestWhatCountsForABudgetOfQueues(t *testing.T) {
 	p := newPurse(t)
@@ -204,7 +204,7 @@ func TestRequestsOfNoQueueEvadeNoBudget(t *testing.T) {
 	p.want("0.00 spent, 72.00 committed")
 }
 
-// The label of a request tells its queue, also for bookings that are not observed yet.
+// The label of a request names its queue, also for bookings that are not observed yet.
 // TestAMachineIsPaidByTheQueueOfItsRequest, also if that changes, and if its node does not name the launch.
 func TestAMachineIsPaidByTheQueueOfItsRequest(t *testing.T) {
 	p := newPurse(t)

@@ -152,7 +152,7 @@ func TestANodeWhoseMachineEndedIsLostAtOnce(t *testing.T) {
 	}
 }
 
-// TestGangsAreSparedWhereManyMachinesSeemLostAtOnce: a gang that has lost a node is told of it, and
+// TestGangsAreSparedWhereManyMachinesSeemLostAtOnce: a gang that has lost a node is informed, and
 // is only stopped where that is true of few machines, or is certain.
 func TestGangsAreSparedWhereManyMachinesSeemLostAtOnce(t *testing.T) {
 	id := func(i int) string { return fmt.Sprint("cloud://gpu/n", i) }
@@ -371,7 +371,7 @@ func TestANodeOutlivesItsMachine(t *testing.T) {
 }
 
 // TestAMachineThatALaunchUnderWayMayHaveMade: no other request may book its node, unless one has already, and it counts as one of those
-// that the attempt has asked for. A machine whose launch is known stays one of it, whatever an old list says.
+// that the attempt has requested. A machine whose launch is known stays one of it, whatever an old list says.
 func TestAMachineThatALaunchUnderWayMayHaveMade(t *testing.T) {
 	unattributed := machine(cloudprovider.Running)
 	unattributed.Launch, unattributed.Unattributed = "", true
@@ -640,7 +640,7 @@ func TestFleetKnowsAttemptsInFlight(t *testing.T) {
 	}
 }
 
-// story tells the model what happens to one machine, and compares for what it has
+// story lets the model see what happens to one machine, and compares for what it has
 // lived.
 func TestAccountsFollowEachMachine(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestLabelsThatScatterNodes: nodes are told apart by labels that pods select on, but for those of which each node has a value of its
+// TestLabelsThatScatterNodes: nodes are distinguished by labels that pods select on, but for those of which each node has a value of its
 // own, whether the pods or the nodes come first.
 func TestLabelsThatScatterNodes(t *testing.T) {
 	for name, first := range map[string]bool{"pods come first": true, "nodes come first": false} {

@@ -120,7 +120,7 @@ func TestPodsTakeRoom(t *testing.T) {
 }
 
 // TestDaemonSetsThatTakeDevices take no room of machines that are launched, since their pods are kept off those that are held. One of
-// their pods that has slipped onto such a machine is told.
+// their pods that has slipped onto such a machine is reported.
 func TestDaemonSetsThatTakeDevices(t *testing.T) {
 	m, v := newModel()
 	asks := func(name corev1.ResourceName, amount string) *appsv1.DaemonSet {
@@ -282,7 +282,7 @@ func TestTheNewestVersionWins(t *testing.T) {
 }
 
 // What was not found when it was to be written stays away, whatever informers that
-// lag behind still tell of it.
+// lag behind still report it.
 func TestWhatWasNotFoundStaysGone(t *testing.T) {
 	m, v := newModel()
 	first := func(n *corev1.Node) { n.UID = "first" }
@@ -443,7 +443,7 @@ func TestMachinesThatMissTheirNode(t *testing.T) {
 	}
 }
 
-// Some clouds tell of a machine before they tell of its launch, and may forget it in a
+// Some clouds report a machine before they report its launch, and may forget it in a
 // later list for a moment.
 func TestALaunchThatIsReportedLaterIsKept(t *testing.T) {
 	m, v := newModel()

@@ -124,7 +124,7 @@ func (w *events) one(of int) bool { return w.random.IntN(of) == 0 }
 
 func pick[T any](w *events, from ...T) T { return from[w.random.IntN(len(from))] }
 
-// set has an object change, or tells of the last version again.
+// set has an object change, or delivers the last version again.
 func (w *events) set(o metav1.Object) {
 	if w.one(20) {
 		if old := w.objects[kindAndName(o)]; old != nil {
@@ -881,7 +881,7 @@ func (m *Model) deriveAll() {
 	}
 }
 
-// rebuilt is a model that is told of the objects as they are, in any order.
+// rebuilt is a model that gets the objects as they are, in any order.
 func (w *events) rebuilt() *Model {
 	m, _ := newModel()
 	for name, g := range w.priced {

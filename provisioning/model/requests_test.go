@@ -287,7 +287,7 @@ func TestViewsHaveTheMachinesOfReplacements(t *testing.T) {
 		}
 		return names
 	}
-	// The third is asked for and counts, though it is not there yet.
+	// The third is requested and counts, though it is not there yet.
 	if got := m.Snapshot(noon).Groups[0].Machines; got != 2 || !slices.Equal(machines(), []string{"a", "b"}) {
 		t.Errorf("%d machines, %v of the attempt", got, machines())
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// TestATaintIsKnownInAllGroupsOfItsTemplate as soon as one launch has met it: no other zone is tried, and the gang is told what it has
-// to tolerate.
+// TestATaintIsKnownInAllGroupsOfItsTemplate as soon as one launch has met it: no other zone is tried, and the gang's message names what
+// it has to tolerate.
 func TestATaintIsKnownInAllGroupsOfItsTemplate(t *testing.T) {
 	m := New(testingclock.NewFakePassiveClock(noon), transaction.KnownClasses)
 	for _, g := range []struct{ zone, source string }{

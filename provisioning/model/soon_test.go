@@ -57,7 +57,7 @@ func attempt(phase transaction.AttemptPhase, began time.Duration, launches, shar
 	return a
 }
 
-// next is what a gang is told that comes now: whether it may share the one machine.
+// next is the answer for a gang that comes now: whether it may share the one machine.
 func (s sharers) next(t *testing.T) (shares bool) {
 	t.Helper()
 	e, ok := s.Request("next")

@@ -22,7 +22,7 @@ type place struct {
 	labels map[string]string
 }
 
-// inDomains is how many of the pods are as the layers ask for: those of whole parts of each layer in one domain. It knows
+// inDomains is how many of the pods are as the layers require: those of whole parts of each layer in one domain. It knows
 // nothing of how plans are made.
 func inDomains(layers []fit.Layer, places []place) (n int) {
 	if len(layers) == 0 {
@@ -44,7 +44,7 @@ func inDomains(layers []fit.Layer, places []place) (n int) {
 }
 
 // TestPlansKeepToDomains has random racks in blocks, and gangs that are bound to them. Pods of each plan are in domains as
-// they ask for; and where nodes have room for a gang of one podSet, it is found.
+// they require; and where nodes have room for a gang of one podSet, it is found.
 func TestPlansKeepToDomains(t *testing.T) {
 	cases := randomCases(20_000)
 	fits, launches, waits := 0, 0, 0
@@ -127,7 +127,7 @@ func placesOf(t *trial, i int) (out []place) {
 	return out
 }
 
-// roomIn is for how many pods, alone on the nodes that there are, domains have room as they ask for it.
+// roomIn is for how many pods, alone on the nodes that there are, domains have room as they require it.
 func roomIn(s *Snapshot, p *fit.Pod, within string) (most int) {
 	by := map[string][]place{}
 	for n := range s.Nodes.All() {

@@ -44,7 +44,7 @@ func TestRepelledNodesAreAsGoodAsGone(t *testing.T) {
 	}
 }
 
-// populate has pods run on the nodes that keep others away, within topologies that classes tell or do not.
+// populate has pods run on the nodes that keep others away, within topologies that classes distinguish or do not.
 func populate(r *rand.Rand, s *Snapshot) {
 	for n := range s.Nodes.All() {
 		n := *n

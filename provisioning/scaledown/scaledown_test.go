@@ -438,7 +438,7 @@ func TestNodesOfForgottenMachinesAreDeleted(t *testing.T) {
 }
 
 // TestScaleDownOfAMachineStepByStep lets time pass, and the world do at once what
-// each look asks for.
+// each pass decides.
 func TestScaleDownOfAMachineStepByStep(t *testing.T) {
 	f := fleet(state.Node{IdleSince: noon, Pods: 1, Strays: strays("web")}).with(func(f *Fleet) { f.elsewhere(1) })
 	var story []string

@@ -38,7 +38,7 @@ type Booking struct {
 	// those takes that are bound.
 	Running int
 	Ran     []nodegroups.Resources
-	// Staying is what those of them take that have not been told to stop.
+	// Staying is what those of them take that are not ending.
 	Staying nodegroups.Resources
 	// Kept is the room of pods that have ended here, of a gang that runs: others may be
 	// made in their place, until KeptUntil; zero if none is kept.
@@ -51,7 +51,7 @@ type Booking struct {
 	// Held: the pods are created as soon as the request is Provisioned, and not before.
 	Held bool
 	// Earlier are the pods that were on the node by then under the same key: those of an
-	// earlier request of that name. Clocks could not tell them apart, since pods are
+	// earlier request of that name. Clocks could not distinguish them, since pods are
 	// dated by others.
 	Earlier []types.UID
 	// Repair is the number of the repair that it is for, of a gang that ran; 0 for none.
@@ -114,8 +114,8 @@ func (b Booking) Encode() string {
 
 // BookingsOn reads the bookings from a node's labels and annotations, in the
 // order of their keys. Nothing of what is booked has been used as far as they
-// tell. A label without a readable annotation is a booking of no request: UID is
-// empty. One that is not open has no namespace here: its request tells it.
+// show. A label without a readable annotation is a booking of no request: UID is
+// empty. One that is not open has no namespace here: its request names it.
 func BookingsOn(labels, annotations map[string]string) []Booking {
 	var out []Booking
 	for name, text := range annotations {

@@ -79,7 +79,7 @@ func TestLimitsAreReadFromAPolicy(t *testing.T) {
 	}
 }
 
-// Gangs that are alike are judged once in a pass, and each is told in its own words.
+// Gangs that are alike are judged once in a pass, and each is reported in its own words.
 // All but the first have room here, so that one that waits was not judged again.
 func TestGangsThatAreAlikeAreJudgedOnce(t *testing.T) {
 	memo := planner.NewMemo()

@@ -11,7 +11,7 @@ func TestWhatADryRunReports(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		story *story
-		// reason of the condition; empty where nothing is told.
+		// reason of the condition; empty where nothing is reported.
 		reason, message string
 	}{
 		{"a launch, with its price", newStory(), ReasonWouldLaunch, "launches 2 machines of NodeGroup gpu for 20.00 USD per hour"},

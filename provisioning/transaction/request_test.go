@@ -937,7 +937,7 @@ func TestLostMachinesAreReported(t *testing.T) {
 	})
 }
 
-// Where so many machines seem lost at once that it is in doubt, a gang that runs is told and goes
+// Where so many machines seem lost at once that it is in doubt, a gang that runs is informed and goes
 // on, until that is certain.
 func TestAGangIsSparedWhileItIsInDoubtWhetherItHasLostMachines(t *testing.T) {
 	running := func() *story {
@@ -1163,7 +1163,7 @@ func TestAllConditionsOfTheContract(t *testing.T) {
 	}
 }
 
-// What the API server refuses is told, and tried again.
+// What the API server refuses is reported, and tried again.
 func TestNodesThatCannotBeBooked(t *testing.T) {
 	s := NotBooked(&newStory().request, errors.New("nodes \"a\" is forbidden"))
 	if c := s.Condition; s.Do != Report || c.Status != metav1.ConditionFalse ||

@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkForecast is a forecast for so many Workloads that wait in three queues of a
-// cohort for 64 GPUs, of so many kinds, with what history tells of them. The target for
+// cohort for 64 GPUs, of so many kinds, with what history has of them. The target for
 // 1,000 is under a second on a core of 2026: 0.5 and 1.0 s of CPU were seen on one that
 // others used, too. Compare runs with
 //

@@ -22,7 +22,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// wakes reports whether a change asks for the Job of the rig.
+// wakes reports whether a change enqueues the Job of the rig.
 func (g *rig) wakes(before, after client.Object) bool {
 	return slices.Contains(Asks(g.r, before, after), any(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(g.job())}))
 }

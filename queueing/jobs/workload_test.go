@@ -27,7 +27,7 @@ func amounts(cpu, memory string) corev1.ResourceList {
 }
 
 // TestWhatTheServerAddsToPodsIsCounted: default requests and overhead need quota
-// and room as much as what the Job itself asks for.
+// and room as much as what the Job itself requests.
 func TestWhatTheServerAddsToPodsIsCounted(t *testing.T) {
 	ranges := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "defaults", Namespace: "default"}}
 	ranges.Spec.Limits = []corev1.LimitRangeItem{
@@ -193,7 +193,7 @@ func TestATopologyIsRequestedOnTheTemplate(t *testing.T) {
 	}
 }
 
-// TestALabelThatPodsCannotHave refuses the job before its machines are asked for.
+// TestALabelThatPodsCannotHave refuses the job before its machines are requested.
 func TestALabelThatPodsCannotHave(t *testing.T) {
 	g := newRig(t, suspendedJob(func(j *batchv1.Job) {
 		j.Spec.Template.Labels = map[string]string{"app": "not a label"}

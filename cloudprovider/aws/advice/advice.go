@@ -24,7 +24,7 @@ const (
 	// fewestTypes is how many types a placement score needs: for fewer it is low
 	// whatever there is.
 	fewestTypes = 3
-	// scoreFor is how long a score is good for. An account may ask for a limited
+	// scoreFor is how long a score is good for. An account may request a limited
 	// number of different ones a day, so that sizes are rounded up to powers of two.
 	scoreFor = time.Hour
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// What the cloud controller manager tells of instances of a type.
+// What the cloud controller manager reports about instances of a type.
 func TestLevels(t *testing.T) {
 	layers := func(n int) (out []v1alpha1.TopologyLevel) {
 		for i := range n {

@@ -1,5 +1,5 @@
 // Package inventory lists which machines of a cluster there are in AWS, what else Muster has made there that costs money, and how
-// each is told: by the tags that Muster gives, or by the Auto Scaling group that a machine is in.
+// each is found: by the tags that Muster gives, or by the Auto Scaling group that a machine is in.
 //
 // A list lags behind the calls of this process, so what they have returned is noted until lists show it. What LaunchInstances is about
 // to make has no tags at first: an Intent on its group stands for it.

@@ -94,8 +94,8 @@ type owner struct {
 	group string
 	// state is terminating for machines that the group is terminating already: a lifecycle hook may
 	// hold them for hours, and to take them out once more would shrink the group twice. It is
-	// retained for those that the group keeps, by its lifecycle policy, until it is told again,
-	// and that it counts no more.
+	// retained for those that the group keeps, by its lifecycle policy, until it is
+	// requested to terminate them again, and that it counts no more.
 	state string
 }
 

@@ -195,7 +195,7 @@ func (v *Inventory) Stale(id api.Manager, names []string) {
 	v.fresh.Forget(id, names...)
 }
 
-// unlisted counts the machines that have been asked for and that lists may not know
+// unlisted counts the machines that have been requested and that lists may not know
 // yet, without those of the launch itself.
 func (v *Inventory) unlisted(id api.Manager, listed, ours map[string]bool) (n int) {
 	for name := range v.fresh.All(id) {

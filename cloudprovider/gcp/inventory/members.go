@@ -98,7 +98,7 @@ type start struct {
 
 // started is when the members of a managed instance group were started last. The cloud reports that of instances, but not of
 // members, so it is the time of the list that showed it first. What the first list of this process shows may have run for long: that
-// is asked for, and where it cannot be determined it stays open.
+// is read from the cloud, and where it cannot be determined it stays open.
 func (v *Inventory) started(ctx context.Context, id api.Manager, all []*computepb.ManagedInstance) map[string]time.Time {
 	v.mu.Lock()
 	old := v.starts[id]

@@ -21,7 +21,7 @@ import (
 
 const (
 	// hold is how long prices count before they are requested again: the cloud
-	// changes those of Spot VMs once a day at most. After a failure they are asked for
+	// changes those of Spot VMs once a day at most. After a failure they are requested
 	// sooner.
 	hold  = 12 * time.Hour
 	retry = 5 * time.Minute

@@ -58,7 +58,7 @@ func (r *Reader) Claim(t *Template) (ours bool, err error) {
 	}
 }
 
-// NoFlexStart refuses a node pool on flex-start: what others ask for there, GKE's autoscaler
+// NoFlexStart refuses a node pool on flex-start: what others request there, GKE's autoscaler
 // does not know, and cancels.
 func NoFlexStart() error {
 	return Unusable("GKE alone gets machines for its node pools on flex-start: let the ClusterQueue use a ProvisioningRequest of GKE's " +

@@ -208,7 +208,7 @@ const (
 // IsGKE says that the group is a node pool of GKE, which must own its machines.
 func (t *Template) IsGKE() bool { return t.Labels["cloud.google.com/gke-nodepool"] != "" }
 
-// Labels of GKE's node pools whose machines GKE's autoscaler alone may ask for.
+// Labels of GKE's node pools whose machines GKE's autoscaler alone may request.
 var gkeQueued = []string{"cloud.google.com/gke-queued", "cloud.google.com/gke-flex-start"}
 
 // IsFlexStart says that GKE alone gets machines for the node pool, on flex-start.

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// TestLevels: what GKE tells of nodes of a machine type, and what the instance template says.
+// TestLevels: what GKE reports about nodes of a machine type, and what the instance template says.
 func TestLevels(t *testing.T) {
 	gke := map[string]string{"cloud.google.com/gke-nodepool": "pool"}
 	block, subblock := v1alpha1.TopologyLevel{NodeLabel: "cloud.google.com/gce-topology-block"},

@@ -206,7 +206,7 @@ func (m *Migration) restoreCRDs(ctx context.Context) (out []item, err error) {
 	return out, nil
 }
 
-// serves tells which versions a CRD has, how they are converted, and of which release it is. The
+// serves reports which versions a CRD has, how they are converted, and of which release it is. The
 // certificate of a conversion changes.
 func serves(crd *unstructured.Unstructured) (out string) {
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")

@@ -519,7 +519,7 @@ func (r *Removal) noDefinitions(ctx context.Context) (bool, string, error) {
 	return err == nil && len(left) == 0, fmt.Sprintf("%d CustomResourceDefinitions are left", len(left)), err
 }
 
-// remarks tell what is left, and for which reason.
+// remarks report what is left, and for which reason.
 func (r *Removal) remarks(ctx context.Context) error {
 	list, err := r.queuedJobs(ctx)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 // settingsKey is the key of Kueue's configuration in its ConfigMap.
 const settingsKey = "controller_manager_config.yaml"
 
-// survey tells what of Kueue there is, and what of it would be otherwise with Muster.
+// survey reports what of Kueue there is, and what of it would be otherwise with Muster.
 func (m *Migration) survey(ctx context.Context) error {
 	for _, part := range []func(context.Context) error{m.tellKueue, m.tellWorkloads, m.tellQueues, m.tellSettings} {
 		if err := part(ctx); err != nil {

@@ -88,7 +88,7 @@ func (s *Server) clusters(_ context.Context, d *decision, _ *http.Request) (clus
 	return out, nil
 }
 
-// clusterObjects are of the kinds by which a manager tells of its clusters.
+// clusterObjects are of the kinds by which a manager reports its clusters.
 func (d *decision) clusterObjects() []client.Object {
 	out := slices.Clone(d.workers)
 	for _, w := range d.picture.Workloads {

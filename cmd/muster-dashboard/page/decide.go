@@ -35,7 +35,7 @@ type decision struct {
 	// version identifies it, also across restarts of the page.
 	version string
 	at      time.Time
-	// err tells why there is nothing else.
+	// err says why there is nothing else.
 	err     error
 	reading *view.Reading
 	picture *view.Picture

@@ -15,7 +15,7 @@ type foreseen struct {
 	at        time.Time
 	report    *forecast.Report
 	estimates map[workload]forecast.Estimate
-	// words tell its basis, or why there is none.
+	// words are its basis, or say why there is none.
 	words string
 	end   time.Time
 }
@@ -80,7 +80,7 @@ func foreseeAll(ctx context.Context, p *view.Picture) *foreseen {
 	return out
 }
 
-// forecastSummary tells the time and the basis of the forecast.
+// forecastSummary reports the time and the basis of the forecast.
 type forecastSummary struct {
 	At    int64  `json:"at,omitempty"`
 	Words string `json:"words"`

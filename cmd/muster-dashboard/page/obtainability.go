@@ -33,7 +33,7 @@ type obtainabilityView struct {
 	From    int64 `json:"from"`
 	To      int64 `json:"to"`
 	Step    int64 `json:"step"`
-	// Source tells where the history comes from.
+	// Source says where the history comes from.
 	Source    string     `json:"source"`
 	Offerings []offering `json:"offerings"`
 	Sizes     []sizeLine `json:"sizes"`

@@ -149,7 +149,7 @@ func (v *promValue) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// query asks for the values of a range.
+// query requests the values of a range.
 func (p *prometheus) query(ctx context.Context, query string, from, to time.Time, step time.Duration) ([]promSeries, error) {
 	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
 	defer cancel()

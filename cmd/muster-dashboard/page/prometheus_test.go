@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// answering is a Prometheus that gives the same answer to all that ask for the metric, and
+// answering is a Prometheus that gives the same answer to all that request the metric, and
 // nothing to all else.
 func answering(t *testing.T, metric, text string) *prometheus {
 	t.Helper()

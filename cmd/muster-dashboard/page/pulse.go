@@ -30,7 +30,7 @@ type pulse struct {
 	// Missing rights, and the command that gives them.
 	Missing []missing `json:"missing,omitempty"`
 	Remedy  string    `json:"remedy,omitempty"`
-	// Error tells why there is nothing to show.
+	// Error says why there is nothing to show.
 	Error string `json:"error,omitempty"`
 	// Clusters: jobs are given to other clusters.
 	Clusters bool `json:"clusters,omitempty"`
@@ -95,7 +95,7 @@ func byPurpose(rights []view.Right) (out []missing) {
 	return out
 }
 
-// purposes tell the effect of a missing right, by resource.
+// purposes are the effects of missing rights, by resource.
 var purposes = map[string]string{
 	"workloads.kueue.x-k8s.io":                  "no pending jobs are shown",
 	"clusterqueues.kueue.x-k8s.io":              "no queues and quotas are shown",
@@ -136,7 +136,7 @@ func remedy(rights []view.Right) string {
 // mostStreams is how many pages a client may have open: each is a connection and a goroutine.
 const mostStreams = 32
 
-// clientOf tells clients apart: by their token, which a proxy passes on, or by their address.
+// clientOf distinguishes clients: by their token, which a proxy passes on, or by their address.
 func clientOf(r *http.Request) string {
 	if token := r.Header.Get("Authorization"); token != "" {
 		return token

@@ -63,7 +63,7 @@ func linesOf(p *view.Picture) []line {
 // workload is the name of one.
 type workload struct{ namespace, name string }
 
-// asksOf tells how many pods a Workload has, and how many devices they request, by the last
+// asksOf reports how many pods a Workload has, and how many devices they request, by the last
 // part of the resource name; without devices, how many cores.
 func asksOf(w *kueue.Workload) string {
 	pods, sum := 0, nodegroups.Resources{}
@@ -121,7 +121,7 @@ type queueCard struct {
 	Cohort   string `json:"cohort,omitempty"`
 	Pending  int    `json:"pending"`
 	Admitted int32  `json:"admitted"`
-	// Stopped tells why it admits nothing; empty if it admits.
+	// Stopped says why it admits nothing; empty if it admits.
 	Stopped string  `json:"stopped,omitempty"`
 	Usage   []usage `json:"usage"`
 }
@@ -271,13 +271,13 @@ type row struct {
 	Message   string `json:"message,omitempty"`
 	Asks      string `json:"asks,omitempty"`
 	Next      int64  `json:"next,omitempty"`
-	// Foreseen tells whether its start is known: see the constants. The times are those of
+	// Foreseen says whether its start is known: see the constants. The times are those of
 	// forecast.Estimate.
 	Foreseen string `json:"foreseen,omitempty"`
 	Start    int64  `json:"start,omitempty"`
 	Early    int64  `json:"early,omitempty"`
 	Late     int64  `json:"late,omitempty"`
-	// After tells after which jobs of unknown run time it starts.
+	// After says after which jobs of unknown run time it starts.
 	After string `json:"after,omitempty"`
 }
 

@@ -98,7 +98,7 @@ func node(name string) *corev1.Node {
 	}}}}
 }
 
-// names are those of the nodes that the cluster tells of.
+// names are those of the nodes that the cluster reports.
 func names(t *testing.T, c *Cluster) (out []string) {
 	t.Helper()
 	list := &corev1.NodeList{}
@@ -113,7 +113,7 @@ func names(t *testing.T, c *Cluster) (out []string) {
 	return out
 }
 
-// changed says that the cluster has told of a change since it was last asked.
+// changed says that the cluster has reported a change since it was last asked.
 func changed(c *Cluster) bool {
 	select {
 	case <-c.Changed():

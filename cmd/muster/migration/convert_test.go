@@ -114,7 +114,7 @@ func TestWhatIsConvertedIsWhatKueueMakesOfIt(t *testing.T) {
 	}
 }
 
-// TestWhatIsOfTheNewVersionStays, also where nothing tells it from the old one.
+// TestWhatIsOfTheNewVersionStays, also where nothing distinguishes it from the old one.
 func TestWhatIsOfTheNewVersionStays(t *testing.T) {
 	for plural, pair := range renamed {
 		for seed := range int64(300) {

@@ -47,7 +47,7 @@ func newDecoder(body io.ReadCloser, kind reflect.Type) *decoder {
 func (d *decoder) Decode() (watch.EventType, runtime.Object, error) {
 	d.event.Type, d.event.Object = "", d.event.Object[:0]
 	if err := json.UnmarshalDecode(d.json, &d.event); err != nil {
-		// The watch tells the two by identity.
+		// The watch distinguishes the two by identity.
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return "", nil, io.ErrUnexpectedEOF
 		}

@@ -105,7 +105,7 @@ func (m *mutation) Handle(ctx context.Context, r ctrladmission.Request) ctrladmi
 	return ctrladmission.PatchResponseFromRaw(r.Object.Raw, changed)
 }
 
-// interfaces of objects without a schema: what a request has is in the version that is asked for.
+// interfaces of objects without a schema: what a request has is in the version that is requested.
 var interfaces = admission.NewObjectInterfacesFromScheme(runtime.NewScheme())
 
 // apply returns the object of a request as the policy changes it.

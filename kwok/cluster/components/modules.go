@@ -2,7 +2,7 @@
 
 package components
 
-// k8s.io/kubernetes asks for its staging modules at v0.0.0, a version that does
+// k8s.io/kubernetes requires its staging modules at v0.0.0, a version that does
 // not exist. Those that this binary is built from are required at their real
 // version; this import has `go mod tidy` require the one more that `go list -m
 // all` needs, and is never compiled.

@@ -25,7 +25,7 @@ import (
 
 var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// stage is an observer that is told of objects, one a second.
+// stage is an observer that gets objects, one a second.
 type stage struct {
 	*observer
 	seconds  int
@@ -53,7 +53,7 @@ func newStage(t *testing.T, together bool) *stage {
 
 func (s *stage) now() time.Time { return start.Add(time.Duration(s.seconds) * time.Second) }
 
-// see tells of an object a second later.
+// see delivers an object a second later.
 func (s *stage) see(o metav1.Object)  { s.tellOf(o, false) }
 func (s *stage) miss(o metav1.Object) { s.tellOf(o, true) }
 
@@ -370,7 +370,7 @@ func TestWhatServesIsDeleted(t *testing.T) {
 	}
 }
 
-// All pods of a group own its Workload, which tells its end.
+// All pods of a group own its Workload, which reports its end.
 func TestAGroupOfPods(t *testing.T) {
 	s := withObject(t)
 	s.jobs[0].Shape.Object.SetAPIVersion("v1")

@@ -98,7 +98,7 @@ func Configure(c *cluster.Config, s *scenario.Scenario, a Admitter) (gate *fault
 	return nil
 }
 
-// writers is how many Jobs are created, and pods told, at once.
+// writers is how many Jobs are created, and pods changed, at once.
 const writers = 32
 
 // run is one that goes on.
@@ -212,7 +212,7 @@ func (r *run) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	// All that the API server finds wrong is told at once, before anything takes time.
+	// All that the API server finds wrong is reported at once, before anything takes time.
 	var wrong []error
 	for i := range s.Groups {
 		g := scenario.Faster(&s.Groups[i], r.Speed)
@@ -239,7 +239,7 @@ func (r *run) prepare(ctx context.Context) error {
 	return r.observer.await(ctx, "all fixed nodes take pods", r.observer.nodesReady)
 }
 
-// at tells with an error which field of the file it is about.
+// at says with an error which field of the file it is about.
 func (r *run) at(path *field.Path, err error) error {
 	if err == nil {
 		return nil
@@ -335,7 +335,7 @@ func (r *run) play(parent context.Context, screen *screen, begun time.Time) erro
 	if parent.Err() != nil {
 		return context.Cause(parent)
 	}
-	// What was observed until then is told all the same.
+	// What was observed until then is reported all the same.
 	r.cutShort = errors.Join(err, interrupted)
 	return nil
 }

@@ -232,7 +232,7 @@ func TestAnInterruptedRunIsReported(t *testing.T) {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// Without a terminal the first line is told once some Jobs run.
+	// Without a terminal the first line is printed once some Jobs run.
 	var told strings.Builder
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
@@ -295,7 +295,7 @@ func TestWhatTheCommandRefuses(t *testing.T) {
 	}
 }
 
-// All that the API server refuses is told with its line before the first Job comes.
+// All that the API server refuses is reported with its line before the first Job comes.
 func TestWhatTheAPIServerRefuses(t *testing.T) {
 	t.Parallel()
 	out, err := sandbox(t, "--name", sandboxName("refused"), "scenario", "run", filepath.Join("testdata", "refused.yaml"), "--speed", "10")

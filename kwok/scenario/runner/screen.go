@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// screen tells how far a run is: a bar that is redrawn on a terminal, else a line now
+// screen reports how far a run is: a bar that is redrawn on a terminal, else a line now
 // and then.
 type screen struct {
 	out   io.Writer
@@ -15,7 +15,7 @@ type screen struct {
 	speed int
 }
 
-// pace is how often it tells.
+// pace is how often it reports.
 func (s *screen) pace() time.Duration {
 	if s.live {
 		return 250 * time.Millisecond
