@@ -110,11 +110,11 @@ func remembered(list []v1alpha1.Backoff, then time.Time) []v1alpha1.Backoff {
 }
 
 // sizeOf a launch of so many machines.
-func (h handling) sizeOf(asked int32) int32 {
+func (h handling) sizeOf(requested int32) int32 {
 	if h.exact {
-		return max(asked, 1)
+		return max(requested, 1)
 	}
-	return smallest(int(asked))
+	return smallest(int(requested))
 }
 
 // backOff returns the backoffs after a failure. news is false, and nothing changes, if such a launch had to wait already: it was in flight
@@ -124,7 +124,7 @@ func backOff(list []v1alpha1.Backoff, a v1alpha1.LaunchAttempt) (out []v1alpha1.
 	h := handlingOf(a.Class)
 	b := v1alpha1.Backoff{Class: a.Class, AtLeast: 1, Level: a.Level, Failures: 1, Message: a.Message}
 	if h.sized {
-		b.AtLeast = h.sizeOf(a.Asked)
+		b.AtLeast = h.sizeOf(a.Requested)
 	}
 	for _, o := range list {
 		if o.Class != b.Class || o.Level != b.Level || o.AtLeast > b.AtLeast {
@@ -152,7 +152,7 @@ func backOff(list []v1alpha1.Backoff, a v1alpha1.LaunchAttempt) (out []v1alpha1.
 // no evidence for the time after.
 func disproved(list []v1alpha1.Backoff, success v1alpha1.LaunchAttempt) []v1alpha1.Backoff {
 	return slices.DeleteFunc(slices.Clone(list), func(b v1alpha1.Backoff) bool {
-		return b.AtLeast <= handlingOf(b.Class).sizeOf(success.Asked) && (b.Level == "" || b.Level == success.Level) &&
+		return b.AtLeast <= handlingOf(b.Class).sizeOf(success.Requested) && (b.Level == "" || b.Level == success.Level) &&
 			!success.Time.Before(&b.Until)
 	})
 }

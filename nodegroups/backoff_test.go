@@ -120,7 +120,7 @@ func TestADryPoolIsNotHammered(t *testing.T) {
 		for range 5 {
 			token++
 			status = Learn(status, v1alpha1.LaunchAttempt{Time: metav1.NewTime(now.Add(300 * time.Millisecond)), Token: string(rune(token)),
-				Asked: 8, Class: stockout})
+				Requested: 8, Class: stockout})
 		}
 	}
 	// After 30 s, 1, 2, 4 and 8 minutes, then every 10.
@@ -158,7 +158,7 @@ func TestTriesInVainAreBounded(t *testing.T) {
 				}
 				last = now
 				tries++
-				status = Learn(status, v1alpha1.LaunchAttempt{Time: metav1.NewTime(now), Token: fmt.Sprint("gang-", tries), Asked: 7, Got: tc.got,
+				status = Learn(status, v1alpha1.LaunchAttempt{Time: metav1.NewTime(now), Token: fmt.Sprint("gang-", tries), Requested: 7, Got: tc.got,
 					Class: tc.class, Level: tc.level})
 			}
 			if tries > tc.most {
@@ -177,7 +177,7 @@ func TestARefusalThatBoughtNothingIsTriedSooner(t *testing.T) {
 	for got, want := range map[int32]time.Duration{0: 30 * minute, 7: 40 * minute} {
 		var status v1alpha1.NodeGroupStatus
 		for i := range 4 {
-			status = Learn(status, v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon.Add(time.Duration(i) * time.Hour)), Asked: 7, Got: got,
+			status = Learn(status, v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon.Add(time.Duration(i) * time.Hour)), Requested: 7, Got: got,
 				Token: fmt.Sprint("gang-", i), Class: v1alpha1.Config})
 		}
 		if pause := status.BackoffUntil.Sub(noon.Add(3 * time.Hour)); pause != want {
@@ -258,7 +258,7 @@ func TestOrdinals(t *testing.T) {
 // A rack that was not to be had keeps only those waiting that need one.
 func TestBackoffOfALevel(t *testing.T) {
 	at := func(class v1alpha1.ErrorClass, level string, after time.Duration) v1alpha1.LaunchAttempt {
-		return v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon.Add(after)), Token: string(class) + level + after.String(), Asked: 16,
+		return v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon.Add(after)), Token: string(class) + level + after.String(), Requested: 16,
 			Class: class, Level: level}
 	}
 	status := Learn(v1alpha1.NodeGroupStatus{}, at(v1alpha1.Scattered, "rack", 0))
@@ -289,7 +289,7 @@ func TestBackoffOfALevel(t *testing.T) {
 // TestScatteredLaunchesAreDistinguishedBySize: a rack that has room for 4 machines proves nothing for 7, and 6 may fit where 7 did not.
 func TestScatteredLaunchesAreDistinguishedBySize(t *testing.T) {
 	at := func(asked int32, class v1alpha1.ErrorClass, after time.Duration) v1alpha1.LaunchAttempt {
-		return v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon.Add(after)), Token: after.String(), Asked: asked, Class: class, Level: "rack"}
+		return v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon.Add(after)), Token: after.String(), Requested: asked, Class: class, Level: "rack"}
 	}
 	waits := func(s v1alpha1.NodeGroupStatus, n int) time.Duration {
 		g := Group{Backoffs: s.Backoffs}
@@ -316,7 +316,7 @@ func TestLastInVain(t *testing.T) {
 		}
 	}
 	failed := func(class v1alpha1.ErrorClass, asked int32, level string) v1alpha1.LaunchAttempt {
-		return v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "a", Class: class, Asked: asked, Level: level,
+		return v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "a", Class: class, Requested: asked, Level: level,
 			Message: "it was " + string(class)}
 	}
 	for _, tc := range []struct {
@@ -334,7 +334,7 @@ func TestLastInVain(t *testing.T) {
 		{name: "others need no rack", past: []v1alpha1.LaunchAttempt{failed(v1alpha1.Scattered, 7, "rack")}, n: 7},
 		{name: "nodes that do not join do not, however few", past: []v1alpha1.LaunchAttempt{failed(v1alpha1.Timeout, 8, "")}, n: 1, want: "it was Timeout"},
 		{name: "a success ends it", past: []v1alpha1.LaunchAttempt{failed(v1alpha1.Scattered, 7, "rack"),
-			{Time: metav1.NewTime(noon.Add(10 * minute)), Token: "b", Asked: 7, Got: 7, Level: "rack"}}, n: 7, level: "rack"},
+			{Time: metav1.NewTime(noon.Add(10 * minute)), Token: "b", Requested: 7, Got: 7, Level: "rack"}}, n: 7, level: "rack"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var status v1alpha1.NodeGroupStatus

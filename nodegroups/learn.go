@@ -44,7 +44,7 @@ func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.N
 
 	list := remembered(status.Backoffs, a.Time.Time)
 	if a.Class == "" {
-		status.Ledger = observe(status.Ledger, int(a.Asked), a.Level, observation, 0, a.Time.Time)
+		status.Ledger = observe(status.Ledger, int(a.Requested), a.Level, observation, 0, a.Time.Time)
 		return withBackoffs(status, disproved(list, a))
 	}
 	if len(a.Taints) > 0 {
@@ -53,7 +53,7 @@ func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.N
 	}
 	list, news := backOff(list, a)
 	if news && handlingOf(a.Class).isEvidence {
-		status.Ledger = observe(status.Ledger, int(a.Asked), a.Level, 0, observation, a.Time.Time)
+		status.Ledger = observe(status.Ledger, int(a.Requested), a.Level, 0, observation, a.Time.Time)
 	}
 	return withBackoffs(status, list)
 }

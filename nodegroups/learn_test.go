@@ -22,7 +22,7 @@ func randomAttempt(r *rand.Rand, i int, now time.Time) v1alpha1.LaunchAttempt {
 		v1alpha1.Config, v1alpha1.Timeout, v1alpha1.Lost}
 	return v1alpha1.LaunchAttempt{
 		Time: metav1.NewTime(now), Request: "ns/gang", Token: fmt.Sprint("gang-", i),
-		Asked: 1 + r.Int32N(100), Class: classes[r.IntN(len(classes))], Message: "the cloud's words",
+		Requested: 1 + r.Int32N(100), Class: classes[r.IntN(len(classes))], Message: "the cloud's words",
 	}
 }
 
@@ -129,7 +129,7 @@ func TestAttemptsAreKeptNewestFirst(t *testing.T) {
 }
 
 func TestLongMessagesAreCut(t *testing.T) {
-	a := v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "gang-1", Asked: 1, Class: stockout,
+	a := v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "gang-1", Requested: 1, Class: stockout,
 		Message: strings.Repeat("ü", keptMessage)}
 	status := Learn(v1alpha1.NodeGroupStatus{}, a)
 	want := strings.Repeat("ü", keptMessage/2)

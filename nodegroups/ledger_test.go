@@ -31,7 +31,7 @@ func learn(history ...launch) v1alpha1.NodeGroupStatus {
 func learnMore(status v1alpha1.NodeGroupStatus, level string, history ...launch) v1alpha1.NodeGroupStatus {
 	for i, l := range history {
 		status = Learn(status, v1alpha1.LaunchAttempt{
-			Time: metav1.NewTime(noon.Add(l.after)), Token: fmt.Sprint("gang-", level, i), Asked: int32(l.n), Class: l.class, Level: level,
+			Time: metav1.NewTime(noon.Add(l.after)), Token: fmt.Sprint("gang-", level, i), Requested: int32(l.n), Class: l.class, Level: level,
 			Message: "the cloud's words",
 		})
 	}

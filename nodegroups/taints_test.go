@@ -17,7 +17,7 @@ var gpuTaint = corev1.Taint{Key: "nvidia.com/gpu", Value: "present", Effect: cor
 func TestTaintsThatNodesKeep(t *testing.T) {
 	ng := &v1alpha1.NodeGroup{}
 	ng.Spec.Template.Source = "lt-1/1"
-	a := v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "gang-1", Asked: 4, Class: v1alpha1.Config,
+	a := v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "gang-1", Requested: 4, Class: v1alpha1.Config,
 		Taints: []corev1.Taint{gpuTaint}}
 	learned := func() v1alpha1.NodeGroupStatus {
 		status := Amended(v1alpha1.NodeGroupStatus{}, ng)

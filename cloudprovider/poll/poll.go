@@ -133,12 +133,12 @@ func (p *Poller) wake() {
 // that an unreachable cloud does not block the others. Machines that are not known are not changed.
 func (p *Poller) Watch(ctx context.Context, observe func(cloudprovider.Machine), synced func()) error {
 	known := map[key]cloudprovider.Machine{}
-	for told := false; ; told = true {
+	for notified := false; ; notified = true {
 		busy := p.update(ctx, known, observe)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if !told {
+		if !notified {
 			synced()
 		}
 		pause := Calm

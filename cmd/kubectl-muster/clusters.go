@@ -71,7 +71,7 @@ func (l clusterLines) print(p *printer) error {
 			held = held[:min(1, len(held))]
 		}
 		rows[i] = []string{
-			x.Cluster, active, fmt.Sprint(x.Running), strings.Join(held, ", "), x.USDPerHour, fmt.Sprint(x.Asked), fmt.Sprint(x.Refused), x.Last, x.Message,
+			x.Cluster, active, fmt.Sprint(x.Running), strings.Join(held, ", "), x.USDPerHour, fmt.Sprint(x.Nominated), fmt.Sprint(x.Refused), x.Last, x.Message,
 		}
 		if p.wide {
 			message := ""

@@ -246,7 +246,7 @@ func find(ctx context.Context, kube client.Client, namespace string, args []stri
 	case len(absent) == len(kinds):
 		return nil, view.NotInstalled(absent...)
 	case len(forbidden) > 0:
-		return nil, fmt.Errorf("you may not get %s in namespace %s. %s", strings.Join(forbidden, ","), namespace, askFor)
+		return nil, fmt.Errorf("you may not get %s in namespace %s. %s", strings.Join(forbidden, ","), namespace, missingRights)
 	}
 	return nil, errors.New(notFound(ctx, kube, namespace, name, kinds))
 }

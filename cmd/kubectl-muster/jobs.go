@@ -85,7 +85,7 @@ func (o *options) jobs(ctx context.Context, states []view.JobState) (answer, err
 		return nil, err
 	}
 	if !p.ReadsWorkloads() {
-		return nil, fmt.Errorf("you may not list %s in namespace %s. %s", view.QueueKinds[0].Resource, namespace, askFor)
+		return nil, fmt.Errorf("you may not list %s in namespace %s. %s", view.QueueKinds[0].Resource, namespace, missingRights)
 	}
 	lines := slices.DeleteFunc(p.Jobs(*o.config.Namespace), func(l view.JobLine) bool { return !slices.Contains(states, l.State) })
 	if slices.ContainsFunc(lines, func(l view.JobLine) bool { return l.State == view.Failed || l.State == view.Finished }) {

@@ -109,7 +109,7 @@ func (c overlay) List(ctx context.Context, list client.ObjectList, opts ...clien
 	if err := c.Client.List(ctx, list, opts...); err != nil {
 		return err
 	}
-	asked := (&client.ListOptions{}).ApplyOptions(opts)
+	selected := (&client.ListOptions{}).ApplyOptions(opts)
 	items, err := apimeta.ExtractList(list)
 	if err != nil {
 		return err
@@ -119,8 +119,8 @@ func (c overlay) List(ctx context.Context, list client.ObjectList, opts ...clien
 		return err
 	}
 	for _, o := range c.objects {
-		if reflect.TypeOf(o) != of || asked.Namespace != "" && o.GetNamespace() != asked.Namespace ||
-			asked.LabelSelector != nil && !asked.LabelSelector.Matches(labels.Set(o.GetLabels())) {
+		if reflect.TypeOf(o) != of || selected.Namespace != "" && o.GetNamespace() != selected.Namespace ||
+			selected.LabelSelector != nil && !selected.LabelSelector.Matches(labels.Set(o.GetLabels())) {
 			continue
 		}
 		items = slices.DeleteFunc(items, func(had runtime.Object) bool {

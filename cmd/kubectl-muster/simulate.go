@@ -477,7 +477,7 @@ func gatedNewcomers(ctx context.Context, kube client.Client, p *view.Picture, fi
 	}
 	workloads, err := podgroup.Workloads(ctx, kube, objects...)
 	if apierrors.IsForbidden(err) {
-		return nil, fmt.Errorf("%w. %s", err, askFor)
+		return nil, fmt.Errorf("%w. %s", err, missingRights)
 	}
 	for _, w := range workloads {
 		if p.WorkloadNamed(w.Namespace, w.Name) != nil {
@@ -517,7 +517,7 @@ func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m mani
 		}
 		w, err := jobs.WorkloadFor(ctx, kube, m.kind, x, nil)
 		if apierrors.IsForbidden(err) {
-			return out, fmt.Errorf("%w. %s", err, askFor)
+			return out, fmt.Errorf("%w. %s", err, missingRights)
 		}
 		if err != nil {
 			return out, m.errorf("%w", err)

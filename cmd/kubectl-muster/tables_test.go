@@ -218,7 +218,7 @@ func TestJobsThatWaitForAClusterAreListed(t *testing.T) {
 			"refused the job; east is asked next; cluster east did not run it 90s ago, NoCapacity: only 3 of 4 machines; it may be asked again at "+
 			"2026-11-20T12:00:30Z (in 30s)\nteam 1 default workload/behind 60m waits for quota 0 -")
 	if lines := p.Lines(); len(lines) != 4 || lines[0].Reason != view.ReasonWaitingForCluster ||
-		!slices.Equal(lines[0].Asked, []string{"west"}) {
+		!slices.Equal(lines[0].Nominated, []string{"west"}) {
 		t.Errorf("the lines are %+v", lines)
 	}
 	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "rejected"))), "AdmissionCheck elsewhere is Rejected: as its controller says")

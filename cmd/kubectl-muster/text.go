@@ -231,7 +231,7 @@ func (p *printer) reasons(e *view.Explanation) error {
 	p.list("Order of its pod sets", e.Order)
 	var rows [][]string
 	for _, q := range e.Quota {
-		rows = append(rows, []string{q.Flavor, q.Resource, q.Asked, q.Free, q.Short, q.Whole, q.Borrowable})
+		rows = append(rows, []string{q.Flavor, q.Resource, q.Requested, q.Free, q.Short, q.Whole, q.Borrowable})
 	}
 	if err := p.part("Quota", []string{"FLAVOR", "RESOURCE", "REQUESTED", "FREE", "SHORT", "MAXIMUM", "BORROWABLE"}, rows); err != nil {
 		return err
@@ -317,8 +317,8 @@ func (p *printer) capacity(lines []view.CapacityLine) error {
 	return nil
 }
 
-// askFor reports how to get missing rights.
-const askFor = "Ask an administrator for the ClusterRole muster-explain, which may read everything that decisions depend on: " +
+// missingRights reports how to get missing rights.
+const missingRights = "Ask an administrator for the ClusterRole muster-explain, which may read everything that decisions depend on: " +
 	"kubectl create clusterrolebinding muster-explain-YOU --clusterrole=muster-explain --user=YOU"
 
 // lacks is the error for a caller without the rights that a command needs; -o wide names all of them.
@@ -346,7 +346,7 @@ func lacking(missing []view.Right) []string {
 	}
 	return []string{
 		fmt.Sprintf("%s in all namespaces", strings.Join(names, ", ")),
-		askFor,
+		missingRights,
 		fmt.Sprintf("or for the missing rights alone: kubectl create clusterrole muster-explain-some --verb=list --resource=%s; "+
 			"kubectl create clusterrolebinding muster-explain-YOU --clusterrole=muster-explain-some --user=YOU", strings.Join(resources, ",")),
 	}

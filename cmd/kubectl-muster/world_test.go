@@ -120,8 +120,9 @@ func group(name string, most int32, change func(*v1alpha1.NodeGroup)) *v1alpha1.
 
 // dry is a group that had a stockout ten minutes ago and is left alone for five more.
 func dry(g *v1alpha1.NodeGroup) {
-	g.Status.Attempts = []v1alpha1.LaunchAttempt{{Time: at(10), Asked: 4, Got: 3, Class: v1alpha1.Stockout, Message: "only 3 of 4 machines"}}
-	g.Status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 1, Until: at(-5), Message: "only 3 of 4 machines"}}
+	const short = "only 3 of 4 machines"
+	g.Status.Attempts = []v1alpha1.LaunchAttempt{{Time: at(10), Requested: 4, Got: 3, Class: v1alpha1.Stockout, Message: short}}
+	g.Status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 1, Until: at(-5), Message: short}}
 }
 
 // node is a machine of 8 GPUs in the pool, of no group.

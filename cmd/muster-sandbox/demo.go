@@ -97,7 +97,7 @@ func runDemo(command *cobra.Command, name string, cloud v1alpha1.Provider, jobse
 	}
 	defer func() { err = errors.Join(err, stop(command, running, signals)) }()
 
-	err = tell(command, signals, func(ctx context.Context, scheme *runtime.Scheme) error {
+	err = play(command, signals, func(ctx context.Context, scheme *runtime.Scheme) error {
 		return demo.Run(ctx, demo.Options{Config: running.RESTConfig(), Scheme: scheme, Out: command.OutOrStdout(), Cloud: cloud,
 			JobSet: jobset, Live: isTerminal(command)})
 	})
@@ -130,7 +130,7 @@ func runDemoOfClusters(command *cobra.Command, name string, keep bool) (err erro
 	for i := range o.Workers {
 		o.Workers[i] = demo.Worker{Name: sandbox.Worker(i + 1), Config: running.Cluster(sandbox.Worker(i + 1)).RESTConfig()}
 	}
-	err = tell(command, signals, func(ctx context.Context, scheme *runtime.Scheme) error {
+	err = play(command, signals, func(ctx context.Context, scheme *runtime.Scheme) error {
 		o.Scheme = scheme
 		return demo.RunClusters(ctx, o)
 	})
@@ -144,21 +144,21 @@ func runDemoOfClusters(command *cobra.Command, name string, keep bool) (err erro
 var errInterrupted = errors.New("interrupted by a signal")
 
 // tell shows stories until they have ended, or a signal comes.
-func tell(command *cobra.Command, signals <-chan os.Signal, stories func(context.Context, *runtime.Scheme) error) error {
+func play(command *cobra.Command, signals <-chan os.Signal, stories func(context.Context, *runtime.Scheme) error) error {
 	scheme, err := app.NewScheme()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(command.Context())
 	defer cancel()
-	told := make(chan error, 1)
-	go func() { told <- stories(ctx, scheme) }()
+	ended := make(chan error, 1)
+	go func() { ended <- stories(ctx, scheme) }()
 	select {
-	case err := <-told:
+	case err := <-ended:
 		return err
 	case s := <-signals:
 		cancel()
-		return errors.Join(fmt.Errorf("%w (%s)", errInterrupted, s), <-told)
+		return errors.Join(fmt.Errorf("%w (%s)", errInterrupted, s), <-ended)
 	}
 }
 

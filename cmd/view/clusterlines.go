@@ -38,8 +38,8 @@ type ClusterLine struct {
 	// when it was asked; empty where it is known of none. Priced is how many jobs it is of.
 	USDPerHour string `json:"usdPerHour,omitempty"`
 	Priced     int    `json:"priced,omitempty"`
-	// Asked are the jobs that were given to it and do not run yet.
-	Asked int `json:"asked"`
+	// Nominated are the jobs that were given to it and do not run yet.
+	Nominated int `json:"nominated"`
 	// Refused are the jobs that wait and that it has refused.
 	Refused int `json:"refused"`
 	// LastRefusal is the newest of them.
@@ -128,7 +128,7 @@ func PriceIn(w *kueue.Workload, cluster string) int64 {
 // waitsFor counts a Workload that runs nowhere where it has been given to, and where it was refused.
 func waitsFor(w *kueue.Workload, line func(string) *ClusterLine) {
 	for _, name := range w.Status.NominatedClusterNames {
-		line(name).Asked++
+		line(name).Nominated++
 	}
 	record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
 	if err != nil {

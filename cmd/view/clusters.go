@@ -53,9 +53,9 @@ func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
 	}
 	record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
 	out.Summary = "has quota here and waits for a cluster"
-	if asked := w.Status.NominatedClusterNames; len(asked) > 0 {
-		out.Summary = "has quota here and has been given to cluster " + strings.Join(asked, " and cluster ")
-		if !record.At.IsZero() && len(asked) == 1 {
+	if nominated := w.Status.NominatedClusterNames; len(nominated) > 0 {
+		out.Summary = "has quota here and has been given to cluster " + strings.Join(nominated, " and cluster ")
+		if !record.At.IsZero() && len(nominated) == 1 {
 			out.Summary += fmt.Sprintf(" %s ago", ago(p.Now, record.At))
 		}
 		if n := record.Hedge; n > 1 {

@@ -63,7 +63,7 @@ type Place struct {
 type QuotaLine struct {
 	Flavor     string `json:"flavor"`
 	Resource   string `json:"resource"`
-	Asked      string `json:"asked"`
+	Requested  string `json:"requested"`
 	Free       string `json:"free"`
 	Short      string `json:"short"`
 	Whole      string `json:"whole"`

@@ -33,8 +33,8 @@ type QueueLine struct {
 	Message  string    `json:"message"`
 	// Never means that it waits in vain: only another specification lets it start.
 	Never bool `json:"never,omitempty"`
-	// Asked are the clusters that it has been given to and that do not run it yet.
-	Asked []string `json:"askedClusters,omitempty"`
+	// Nominated are the clusters that it has been given to and that do not run it yet.
+	Nominated []string `json:"nominatedClusters,omitempty"`
 	// Next is when it is evaluated again without an event; unset is never.
 	Next *time.Time `json:"next,omitempty"`
 
@@ -65,7 +65,7 @@ func (p *Picture) Lines(names ...string) []QueueLine {
 			l := p.lineOf(cq, w)
 			about := &Explanation{}
 			p.explainClusters(about, w)
-			l.Reason, l.Words, l.Message, l.Asked = ReasonWaitingForCluster, about.Summary, strings.Join(about.Causes, "; "),
+			l.Reason, l.Words, l.Message, l.Nominated = ReasonWaitingForCluster, about.Summary, strings.Join(about.Causes, "; "),
 				w.Status.NominatedClusterNames
 			out = append(out, l)
 		}

@@ -34,7 +34,7 @@ func (p *Picture) ExplainRequest(r *provreq.ProvisioningRequest) *Explanation {
 		}
 	}
 	e, ok := p.machines.Request(r.UID)
-	switch told := apimeta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); {
+	switch provisioned := apimeta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); {
 	case !p.served.Serves(r):
 		out.Summary = "is not served by this Muster: its class is " + r.Spec.ProvisioningClassName
 		if instance := r.Spec.Parameters[transaction.ParamProcessor]; instance != "" {
@@ -44,13 +44,13 @@ func (p *Picture) ExplainRequest(r *provreq.ProvisioningRequest) *Explanation {
 			strings.Join(transaction.KnownClasses, ", "))}
 	case !ok:
 		out.Summary = "is being deleted"
-	case told != nil && (!p.Decides() || e.Attempt.InFlight()):
-		out.Summary, out.Causes = "is in progress", []string{told.Message}
+	case provisioned != nil && (!p.Decides() || e.Attempt.InFlight()):
+		out.Summary, out.Causes = "is in progress", []string{provisioned.Message}
 		if ok && e.Attempt.InFlight() {
 			out.Summary += fmt.Sprintf(": attempt %d began %s ago", e.Attempt.Number, ago(p.Now, e.Attempt.Started))
 		}
-		if told.Status == metav1.ConditionFalse {
-			out.Summary = fmt.Sprintf("waits for capacity, as recorded %s ago", ago(p.Now, told.LastTransitionTime.Time))
+		if provisioned.Status == metav1.ConditionFalse {
+			out.Summary = fmt.Sprintf("waits for capacity, as recorded %s ago", ago(p.Now, provisioned.LastTransitionTime.Time))
 		}
 	case !p.Decides():
 		out.Summary = "waits; Muster has not recorded a reason yet"

@@ -301,7 +301,7 @@ func behind(a *scheduler.Explanation) bool {
 func quotaLineOf(flavor kueue.ResourceFlavorReference, a scheduler.Amount) QuotaLine {
 	show := func(v int64) string { return nodegroups.Quantity(a.Resource, v) }
 	return QuotaLine{
-		Flavor: string(flavor), Resource: string(a.Resource), Asked: show(a.Requested), Free: show(a.Free),
+		Flavor: string(flavor), Resource: string(a.Resource), Requested: show(a.Requested), Free: show(a.Free),
 		Short: show(a.Short()), Whole: show(a.Maximum), Borrowable: show(a.Borrowable),
 	}
 }

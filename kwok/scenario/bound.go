@@ -145,8 +145,8 @@ func amount(q resource.Quantity, r corev1.ResourceName) int64 {
 }
 
 func (w *work) fits(job int, free []int64) bool {
-	for k, ask := range w.requests[job] {
-		if ask > free[k] {
+	for k, amount := range w.requests[job] {
+		if amount > free[k] {
 			return false
 		}
 	}
@@ -188,8 +188,8 @@ func (w *work) schedule() (makespan time.Duration, firstWave int, firstWaveIn ti
 				refused[shape] = true
 				return false
 			}
-			for k, ask := range w.requests[job] {
-				free[k] -= ask
+			for k, amount := range w.requests[job] {
+				free[k] -= amount
 			}
 			if !ended {
 				firstWave += shape.AllPods()
@@ -207,8 +207,8 @@ func (w *work) schedule() (makespan time.Duration, firstWave int, firstWaveIn ti
 		}
 		for len(running) > 0 && running[0].at <= now {
 			ended = true
-			for k, ask := range w.requests[heap.Pop(&running).(end).job] {
-				free[k] += ask
+			for k, amount := range w.requests[heap.Pop(&running).(end).job] {
+				free[k] += amount
 			}
 			makespan = now
 		}

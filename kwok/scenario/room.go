@@ -71,8 +71,8 @@ func (p podSet) room(usable []machines) (pods int64) {
 	for _, m := range usable {
 		offer := m.offer[corev1.ResourcePods]
 		each := offer.Value()
-		for r, ask := range p.requests {
-			each = min(each, amount(m.offer[r], r)/amount(ask, r))
+		for r, request := range p.requests {
+			each = min(each, amount(m.offer[r], r)/amount(request, r))
 		}
 		pods += each * m.count
 	}
@@ -123,13 +123,13 @@ func (j *judge) fits(a *Arrival, s *Shape, p podSet, all []machines, path *field
 	}
 	fits := true
 	for _, r := range slices.Sorted(maps.Keys(p.requests)) {
-		ask, most := p.requests[r], largest(selected, r)
+		request, most := p.requests[r], largest(selected, r)
 		at := p.at(path, "requests", string(r))
 		switch {
 		case most.IsZero():
 			j.refuseAt(at, "no machine %shas any; they have %s", among(p.nodeSelector), strings.Join(resources(selected), ", "))
-		case ask.Cmp(most) > 0:
-			j.refuseAt(at, "it is %s, but the largest machine %shas %s; ask for less, or give larger machines", ask.String(),
+		case request.Cmp(most) > 0:
+			j.refuseAt(at, "it is %s, but the largest machine %shas %s; ask for less, or give larger machines", request.String(),
 				among(p.nodeSelector), most.String())
 		default:
 			continue
@@ -158,7 +158,7 @@ func among(selector map[string]string) string {
 }
 
 func (j *judge) selectsNothing(p podSet, all []machines, shape *field.Path) {
-	told, selector := false, p.nodeSelector
+	given, selector := false, p.nodeSelector
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
 		if slices.ContainsFunc(all, func(m machines) bool { return m.has(key, selector[key]) }) {
 			continue
@@ -170,9 +170,9 @@ func (j *judge) selectsNothing(p podSet, all []machines, shape *field.Path) {
 			}
 		}
 		j.refuseAt(p.at(shape, "nodeSelector", key), "no node or group has the value %q; there %s", selector[key], choices(values))
-		told = true
+		given = true
 	}
-	if !told {
+	if !given {
 		j.refuseAt(p.at(shape, "nodeSelector"), "no node or group has all of these labels; select one that there is")
 	}
 }

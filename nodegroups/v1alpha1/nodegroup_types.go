@@ -926,8 +926,8 @@ type LaunchAttempt struct {
 	Request string `json:"request"`
 	// token of the launch: the UID of the request and the number of the attempt.
 	Token string `json:"token"`
-	// asked is the number of machines in the launch call.
-	Asked int32 `json:"asked"`
+	// requested is the number of machines in the launch call.
+	Requested int32 `json:"requested"`
 	// got is the number of machines that the cloud made.
 	Got int32 `json:"got"`
 	// class of the failure; empty if all machines were made.

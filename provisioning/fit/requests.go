@@ -80,10 +80,10 @@ func podLevelRequests(spec *corev1.PodSpec) *corev1.ResourceRequirements {
 	out := *spec.Resources
 	out.Requests = make(corev1.ResourceList, len(out.Limits))
 	for name, limit := range out.Limits {
-		switch asked, ok := containers[name]; {
+		switch requested, ok := containers[name]; {
 		case !resource.IsSupportedPodLevelResource(name):
 		case ok && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
-			out.Requests[name] = asked
+			out.Requests[name] = requested
 		default:
 			out.Requests[name] = limit
 		}

@@ -236,7 +236,7 @@ func TestAFailureOnRecordIsLearnedAfterARestart(t *testing.T) {
 	failed := func(v *version, at time.Time, class v1alpha1.ErrorClass) *provreq.ProvisioningRequest {
 		r := v.request("gang")
 		a := transaction.Attempt{Number: 1, Phase: transaction.RollingBack, Launches: []planner.GroupCount{{Group: "gpu", Count: 2}},
-			Failure: &transaction.AttemptFailure{Group: "gpu", Class: class, Message: "dry", Launch: "gang-1", Asked: 2, Time: at}}
+			Failure: &transaction.AttemptFailure{Group: "gpu", Class: class, Message: "dry", Launch: "gang-1", Requested: 2, Time: at}}
 		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(a.Encode())}
 		return r
 	}

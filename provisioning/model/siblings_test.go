@@ -43,7 +43,7 @@ func TestATaintIsKnownInAllGroupsOfItsTemplate(t *testing.T) {
 	if got := tainted(); len(got) > 0 {
 		t.Fatalf("%v have a taint before there was a launch", got)
 	}
-	m.Learn("gpu-a", v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "gang-1", Asked: 4, Class: v1alpha1.Config,
+	m.Learn("gpu-a", v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "gang-1", Requested: 4, Class: v1alpha1.Config,
 		Taints: []corev1.Taint{taint}})
 	if got := fmt.Sprint(tainted()); got != "[gpu-a gpu-b]" {
 		t.Errorf("%s have the taint, want those of the template", got)

@@ -66,7 +66,7 @@ func (c *scattering) try(machines int) {
 	}
 	c.Delete(c.request(uid))
 	c.status = nodegroups.Learn(c.status, v1alpha1.LaunchAttempt{Time: metav1.NewTime(c.clock.Now()), Token: uid, Class: v1alpha1.Scattered,
-		Level: "rack", Asked: int32(machines), Message: "machines are in 3 racks"})
+		Level: "rack", Requested: int32(machines), Message: "machines are in 3 racks"})
 	c.group()
 }
 

@@ -30,16 +30,16 @@ func (r *refusal) rest() int64 { return max(0, r.MicroUSD-r.Standing.Spent-r.Com
 // refusals returns the budgets that the plan would exceed, in their order. What the gang pays already is part of the committed amount and
 // is never refused again.
 func (s *Snapshot) refusals(gang *state.Gang, plan *Verdict) (out []refusal) {
-	asks := spend.Charge{Tenant: gang.Tenant(), MicroUSDPerHour: s.addedCost(gang, plan), Runs: plan.Runs}
-	if asks.MicroUSDPerHour == 0 && len(plan.Unpriced) == 0 {
+	added := spend.Charge{Tenant: gang.Tenant(), MicroUSDPerHour: s.addedCost(gang, plan), Runs: plan.Runs}
+	if added.MicroUSDPerHour == 0 && len(plan.Unpriced) == 0 {
 		return nil
 	}
 	for i := range s.Budgets {
 		b := &s.Budgets[i]
-		if !b.Covers(asks.Tenant) {
+		if !b.Covers(added.Tenant) {
 			continue
 		}
-		r := refusal{b, b.Stands(s.Charges, s.Now), asks.MicroUSDPerHour, b.PriceOf(&asks, s.Now), b.Left(&asks, s.Now), plan.Unpriced}
+		r := refusal{b, b.Stands(s.Charges, s.Now), added.MicroUSDPerHour, b.PriceOf(&added, s.Now), b.Left(&added, s.Now), plan.Unpriced}
 		if len(r.unpriced) > 0 || r.Standing.Spent+r.Committed+r.price > b.MicroUSD {
 			out = append(out, r)
 		}

@@ -167,7 +167,7 @@ func (w *world) addGroup() {
 			Until: metav1.NewTime(noon.Add(wait)), Message: "7 of 8 machines were made: InsufficientInstanceCapacity (Stockout)"}}
 	}
 	if level := w.arg("scatters", ""); level != "" { // its last launch of 8, whose backoff is over
-		status = nodegroups.Learn(status, v1alpha1.LaunchAttempt{Class: v1alpha1.Scattered, Level: level, Asked: 8, Token: "earlier",
+		status = nodegroups.Learn(status, v1alpha1.LaunchAttempt{Class: v1alpha1.Scattered, Level: level, Requested: 8, Token: "earlier",
 			Time: metav1.NewTime(noon.Add(-2 * time.Minute))})
 	}
 	if v := w.arg("chance", ""); v != "" { // the cloud's own, in parts per thousand

@@ -88,9 +88,9 @@ type AttemptFailure struct {
 	Class   v1alpha1.ErrorClass `json:"class,omitempty"`
 	Message string              `json:"message"`
 	// Launch is the token of the failed call, which requested so many machines. Got of them exist.
-	Launch string `json:"launch,omitempty"`
-	Asked  int    `json:"asked,omitempty"`
-	Got    int    `json:"got,omitempty"`
+	Launch    string `json:"launch,omitempty"`
+	Requested int    `json:"requested,omitempty"`
+	Got       int    `json:"got,omitempty"`
 	// Taken: others' pods had slipped onto the attempt's machines.
 	Taken bool `json:"squatted,omitempty"`
 	// Kept is the number of machines of the attempt that stay because they run pods.
@@ -114,7 +114,7 @@ type Outcome struct {
 func (f *AttemptFailure) Outcome(request string) Outcome {
 	return Outcome{f.Group, v1alpha1.LaunchAttempt{
 		Time: metav1.NewTime(f.Time), Request: request, Token: f.Launch, Class: f.Class, Message: f.Message,
-		Asked: int32(f.Asked), Got: int32(f.Got), Level: f.Level, Taints: f.Taints,
+		Requested: int32(f.Requested), Got: int32(f.Got), Level: f.Level, Taints: f.Taints,
 	}}
 }
 

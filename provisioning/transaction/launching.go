@@ -492,7 +492,7 @@ func rollBack(r *Request, v View, f AttemptFailure) Step {
 
 // failure of a call of the attempt, with the machines of it that are there.
 func failure(v View, c Call, class v1alpha1.ErrorClass, format string, args ...any) AttemptFailure {
-	f := AttemptFailure{Group: c.Group, Class: class, Message: fmt.Sprintf(format, args...), Launch: c.Token, Asked: c.Count}
+	f := AttemptFailure{Group: c.Group, Class: class, Message: fmt.Sprintf(format, args...), Launch: c.Token, Requested: c.Count}
 	for _, m := range v.Machines {
 		if m.Group == c.Group && m.Launch == c.Token && !m.Hold && m.State < cloudprovider.Terminated {
 			f.Got++

@@ -156,20 +156,20 @@ func nextBlocked(r *Request, v View) Step {
 		return Step{Do: Rest}
 	}
 	since := v.Counting(v.Blocked.Since)
-	tell := func(kind string, after time.Duration) Step {
+	report := func(kind string, after time.Duration) Step {
 		return Step{Do: ReportLoss, Attempt: r.Attempt, Condition: condition(kind, metav1.ConditionTrue, ReasonPodsNotStarted,
 			fmt.Sprintf("%s of the gang have not started for %s: %s", text.Pods(v.Blocked.Pods), after, v.Blocked.Why))}
 	}
 	var again time.Time
 	if bound := r.Policy.StartTimeout; bound > 0 && r.Policy.RevokeOnLoss {
 		if again = since.Add(bound); !v.Now.Before(again) {
-			return tell(provreq.CapacityRevoked, bound)
+			return report(provreq.CapacityRevoked, bound)
 		}
 	}
 	if at := since.Add(blockedFor); v.Now.Before(at) {
 		again = when.Earliest(again, at)
 	} else if !r.Blocked {
-		return tell(PodsBlocked, blockedFor)
+		return report(PodsBlocked, blockedFor)
 	}
 	return Step{Do: Rest, At: again}
 }

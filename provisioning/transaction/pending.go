@@ -257,7 +257,7 @@ func successes(r *Request, v View) (out []Outcome) {
 		return nil
 	}
 	for _, c := range r.Attempt.Calls(r.UID) {
-		f := AttemptFailure{Group: c.Group, Launch: c.Token, Asked: c.Count, Got: c.Count, Time: v.Now, Level: levelIn(r, v, c.Group)}
+		f := AttemptFailure{Group: c.Group, Launch: c.Token, Requested: c.Count, Got: c.Count, Time: v.Now, Level: levelIn(r, v, c.Group)}
 		for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
 			if n.Group == c.Group && len(f.Taints) == 0 {
 				f.Taints = undeclared(n, v.Snapshot) // the gang tolerates them, and others may not
@@ -305,25 +305,25 @@ func (v *View) over(r *Request, plan planner.Verdict) (out []planner.Reason) {
 	if len(plan.Launches) == 0 || len(v.Limits) == 0 {
 		return nil
 	}
-	var asks Holdings
+	var requested Holdings
 	for _, l := range plan.Launches {
 		if g := v.FindGroup(l.Group); g != nil {
-			asks.Add(&g.Group, l.Count)
+			requested.Add(&g.Group, l.Count)
 		}
 	}
 	for _, l := range v.Limits {
-		tell := func(field, what string, has, asks, most int64, show func(int64) string) {
-			if most >= 0 && nodegroups.Plus(has, asks) > most {
+		check := func(field, what string, has, requested, most int64, show func(int64) string) {
+			if most >= 0 && nodegroups.Plus(has, requested) > most {
 				out = append(out, planner.Reason{Code: planner.CodeLimit, Message: fmt.Sprintf(
 					"namespace %s uses %s of the %s %s in CapacityPolicy %s (%s) and the gang needs %s more, %s too many: "+
 						"this changes when machines of the namespace are terminated, or when an administrator raises the limit",
-					r.Namespace, show(has), show(most), what, l.Policy, field, show(asks), show(nodegroups.Plus(has, asks)-most))})
+					r.Namespace, show(has), show(most), what, l.Policy, field, show(requested), show(nodegroups.Plus(has, requested)-most))})
 			}
 		}
-		tell("spec.limits.machines", "machines", int64(v.Has.Machines), int64(asks.Machines), int64(l.Machines),
+		check("spec.limits.machines", "machines", int64(v.Has.Machines), int64(requested.Machines), int64(l.Machines),
 			func(n int64) string { return fmt.Sprint(n) })
 		for _, name := range l.Devices.Names() {
-			tell(fmt.Sprintf("spec.limits.devices[%q]", name), string(name), v.Has.Devices[name], asks.Devices[name], l.Devices[name],
+			check(fmt.Sprintf("spec.limits.devices[%q]", name), string(name), v.Has.Devices[name], requested.Devices[name], l.Devices[name],
 				func(n int64) string { return nodegroups.Quantity(name, n) })
 		}
 		if l.MicroUSDPerHour >= 0 && len(plan.Unpriced) > 0 {
@@ -331,7 +331,7 @@ func (v *View) over(r *Request, plan planner.Verdict) (out []planner.Reason) {
 				"(spec.limits.pricePerHour) and the price of %s: set spec.pricePerHour of the NodeGroup, or wait until the cloud tells it",
 				l.Policy, planner.SayUnpriced(plan.Unpriced))})
 		}
-		tell("spec.limits.pricePerHour", "USD per hour", v.Has.MicroUSDPerHour, asks.MicroUSDPerHour, l.MicroUSDPerHour, text.USD)
+		check("spec.limits.pricePerHour", "USD per hour", v.Has.MicroUSDPerHour, requested.MicroUSDPerHour, l.MicroUSDPerHour, text.USD)
 	}
 	return out
 }

@@ -697,7 +697,7 @@ func TestMachinesLostWhileTheyLaunchAreReplaced(t *testing.T) {
 				if diff := cmp.Diff(want, s.Attempt.Calls(uid)); diff != "" {
 					t.Errorf("calls (-want +got):\n%s", diff)
 				}
-				if len(s.Outcomes) != 1 || s.Outcomes[0].Class != v1alpha1.Lost || s.Outcomes[0].Asked != 2 || s.Outcomes[0].Got != 1 {
+				if len(s.Outcomes) != 1 || s.Outcomes[0].Class != v1alpha1.Lost || s.Outcomes[0].Requested != 2 || s.Outcomes[0].Got != 1 {
 					t.Errorf("lessons are %+v", s.Outcomes)
 				}
 			}},
@@ -1184,7 +1184,7 @@ func TestRefusedCallsRollBack(t *testing.T) {
 	if !strings.Contains(step.Condition.Message, "1 of 2 machines were made: InsufficientInstanceCapacity (Stockout)") {
 		t.Errorf("message is %q", step.Condition.Message)
 	}
-	if l := step.Outcomes[0]; l.Group != "gpu" || l.Token != token || l.Asked != 2 || l.Got != 1 {
+	if l := step.Outcomes[0]; l.Group != "gpu" || l.Token != token || l.Requested != 2 || l.Got != 1 {
 		t.Errorf("lesson is %+v", l)
 	}
 }

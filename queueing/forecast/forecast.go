@@ -177,11 +177,11 @@ func estimate(w *cache.Workload, runs []*draw) Estimate {
 		return Estimate{Workload: w.Object, Unknown: true, After: blockingWorkloads(w, runs),
 			Reason: runs[0].first[w.Object.UID].reason, Message: runs[0].first[w.Object.UID].message}
 	}
-	told := runs[0].first[w.Object.UID]
+	wait := runs[0].first[w.Object.UID]
 	if e.Start.IsZero() {
-		told = runs[0].last[w.Object.UID]
+		wait = runs[0].last[w.Object.UID]
 	}
-	e.Reason, e.Message = told.reason, told.message
+	e.Reason, e.Message = wait.reason, wait.message
 	return e
 }
 

@@ -48,9 +48,9 @@ func PrebuiltName(job metav1.Object) string {
 
 // IsElastic reports whether a job may change its number of pods while it runs. A job
 // that names a prebuilt Workload has that one alone.
-func IsElastic(job metav1.Object) bool { return asksElastic(job) && PrebuiltName(job) == "" }
+func IsElastic(job metav1.Object) bool { return requestsElastic(job) && PrebuiltName(job) == "" }
 
-func asksElastic(job metav1.Object) bool {
+func requestsElastic(job metav1.Object) bool {
 	return job.GetAnnotations()[workload.ElasticAnnotation] == "true"
 }
 

@@ -90,11 +90,11 @@ func NewWorkload(ctx context.Context, kube client.Reader, kind Source, job clien
 	if said := order.Text(orderOf(kind, job, w), w.Spec.PodSets); said != "" {
 		w.Annotations[workload.OrderAnnotation] = said
 	}
-	if _, can := elasticOf(kind); !can && asksElastic(job) {
+	if _, can := elasticOf(kind); !can && requestsElastic(job) {
 		refusals = append(refusals, fmt.Sprintf("the annotation %s is on the job, but the number of pods of a %s cannot change while it runs; "+
 			"remove it", workload.ElasticAnnotation, gvk.Kind))
 	}
-	if asksElastic(job) && PrebuiltName(job) != "" {
+	if requestsElastic(job) && PrebuiltName(job) != "" {
 		refusals = append(refusals, fmt.Sprintf("the annotation %s and %s are both on the job, "+
 			"but Muster creates the Workloads of an elastic job; remove one", workload.ElasticAnnotation, PrebuiltLabel))
 	}

@@ -293,7 +293,7 @@ func (s *story) submit() {
 		s.live[in.ID] = in
 		s.model.SetMachine(machineOf(in))
 	}
-	lesson := v1alpha1.LaunchAttempt{Time: metav1.Now(), Token: g.token(), Asked: int32(count), Got: int32(len(came))}
+	lesson := v1alpha1.LaunchAttempt{Time: metav1.Now(), Token: g.token(), Requested: int32(count), Got: int32(len(came))}
 	if refusal != nil {
 		lesson.Class = refusal.Class
 		s.undo(g, refusal.Class)

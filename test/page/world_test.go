@@ -235,7 +235,7 @@ func group(name, pool, zone string, capacityType v1alpha1.CapacityType, usd stri
 // launched adds a launch to what a group remembers; an empty class is one that came whole.
 func launched(g *v1alpha1.NodeGroup, ago time.Duration, asked, got int32, class v1alpha1.ErrorClass) {
 	at := metav1.NewTime(time.Now().Add(-ago))
-	g.Status.Attempts = append(g.Status.Attempts, v1alpha1.LaunchAttempt{Time: at, Request: "default/train", Asked: asked,
+	g.Status.Attempts = append(g.Status.Attempts, v1alpha1.LaunchAttempt{Time: at, Request: "default/train", Requested: asked,
 		Got: got, Class: class})
 	l := g.Status.Ledger
 	if l == nil {

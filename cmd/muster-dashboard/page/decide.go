@@ -84,7 +84,7 @@ func (s *Server) Run(ctx context.Context) {
 			return
 		case <-s.config.Cluster.Changed():
 			changed = true
-			s.tell()
+			s.notify()
 		case <-s.looked:
 		case <-ticker.C():
 		}
@@ -123,7 +123,7 @@ func (s *Server) decide(ctx context.Context) bool {
 		d.fleet = fleetOf(d.picture)
 	}
 	s.latest.Store(d)
-	s.tell()
+	s.notify()
 	return true
 }
 
@@ -167,7 +167,7 @@ func (s *Server) wait() <-chan struct{} {
 }
 
 // tell sends a pulse to every open page.
-func (s *Server) tell() {
+func (s *Server) notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.news)

@@ -37,7 +37,7 @@ func (s *Server) foresee(ctx context.Context) {
 				return
 			}
 			s.foreseen.Store(f)
-			s.tell()
+			s.notify()
 			rest = c.Now().Add(max(5*shortestRest, restShare*c.Since(now)))
 		}
 		select {
@@ -125,7 +125,7 @@ func (f *foreseen) sortedBy(l *line) time.Time {
 func (f *foreseen) row(l *line) row {
 	out := row{
 		Queue: l.ClusterQueue, Position: l.Position, Namespace: l.Namespace, Name: l.Name, Workload: l.Workload, Priority: l.Priority,
-		Created: millis(l.Created), Reason: l.reasonOf(), Words: l.Words, Message: l.Message, Asks: l.asks,
+		Created: millis(l.Created), Reason: l.reasonOf(), Words: l.Words, Message: l.Message, Requests: l.requests,
 	}
 	if l.Next != nil {
 		out.Next = millis(*l.Next)

@@ -14,12 +14,12 @@ func (s *Server) history(now time.Time, window time.Duration) ([]sample, string)
 	if s.prometheus == nil {
 		return own, fmt.Sprintf("History starts at %s with this page: start it with --prometheus for more.", began)
 	}
-	asked, err := s.prometheus.known(window)
+	known, err := s.prometheus.known(window)
 	if err != nil {
 		return own, fmt.Sprintf("History starts at %s with this page: %s.", began, err)
 	}
-	out := make([]sample, 0, len(asked)+len(own))
-	for _, a := range asked {
+	out := make([]sample, 0, len(known)+len(own))
+	for _, a := range known {
 		if !a.at.Before(from) && (a.seen || len(a.groups) > 0) {
 			out = append(out, a)
 		}

@@ -64,10 +64,10 @@ type offering struct {
 
 // attempt is a launch on record.
 type attempt struct {
-	At    int64  `json:"at"`
-	Asked int32  `json:"asked"`
-	Got   int32  `json:"got"`
-	Class string `json:"class,omitempty"`
+	At        int64  `json:"at"`
+	Requested int32  `json:"requested"`
+	Got       int32  `json:"got"`
+	Class     string `json:"class,omitempty"`
 }
 
 // sizeLine is how launches of one size went: of at least so many machines, and fewer than
@@ -142,7 +142,7 @@ func offeringOf(g *v1alpha1.NodeGroup, now time.Time) offering {
 		out.Backoff = millis(*l.Backoff)
 	}
 	for _, a := range g.Status.Attempts {
-		out.Attempts = append(out.Attempts, attempt{At: millis(a.Time.Time), Asked: a.Asked, Got: a.Got, Class: string(a.Class)})
+		out.Attempts = append(out.Attempts, attempt{At: millis(a.Time.Time), Requested: a.Requested, Got: a.Got, Class: string(a.Class)})
 	}
 	return out
 }
@@ -157,7 +157,7 @@ func sizesOf(groups map[string]*v1alpha1.NodeGroup) []sizeLine {
 	bySize := map[int]*sizeLine{}
 	for _, g := range groups {
 		for _, a := range g.Status.Attempts {
-			atLeast := 1 << (bits.Len(uint(max(a.Asked, 1))) - 1)
+			atLeast := 1 << (bits.Len(uint(max(a.Requested, 1))) - 1)
 			if bySize[atLeast] == nil {
 				bySize[atLeast] = &sizeLine{AtLeast: atLeast}
 			}

@@ -38,7 +38,7 @@ type prometheus struct {
 	samples map[time.Duration][]sample
 	err     error
 	// asked counts the rounds of queries.
-	asked int
+	rounds int
 }
 
 // recall queries the history of all windows periodically, until ctx is done.
@@ -47,7 +47,7 @@ func (p *prometheus) recall(ctx context.Context, s *Server) {
 	defer ticker.Stop()
 	for {
 		for _, window := range windows {
-			samples, err := p.ask(ctx, s.config.Clock.Now(), window)
+			samples, err := p.sample(ctx, s.config.Clock.Now(), window)
 			p.mu.Lock()
 			if p.err = err; err == nil {
 				p.samples[window] = samples
@@ -55,9 +55,9 @@ func (p *prometheus) recall(ctx context.Context, s *Server) {
 			p.mu.Unlock()
 		}
 		p.mu.Lock()
-		p.asked++
+		p.rounds++
 		p.mu.Unlock()
-		s.tell()
+		s.notify()
 		select {
 		case <-ctx.Done():
 			return
@@ -77,11 +77,11 @@ func (p *prometheus) known(window time.Duration) ([]sample, error) {
 func (p *prometheus) times() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.asked
+	return p.rounds
 }
 
 // ask queries samples of a window that ends now, one for each column.
-func (p *prometheus) ask(ctx context.Context, now time.Time, window time.Duration) ([]sample, error) {
+func (p *prometheus) sample(ctx context.Context, now time.Time, window time.Duration) ([]sample, error) {
 	step := window / columns
 	first := now.Add(-window).Truncate(step)
 	out := make([]sample, columns+1)

@@ -27,7 +27,7 @@ func TestThePastOfPrometheusIsPutInColumns(t *testing.T) {
 	p := answering(t, "chance", `{"status": "success", "data": {"resultType": "matrix", "result": [
 		{"metric": {"group": "h100"}, "values": [[1795172400, "95"], [1795172460, "40.4"], [1795179600, "7"]]}]}}`)
 	// 1795172400 is an hour before noon.
-	samples, err := p.ask(context.Background(), noon.Add(30*time.Second), time.Hour)
+	samples, err := p.sample(context.Background(), noon.Add(30*time.Second), time.Hour)
 	if err != nil || len(samples) != columns+1 {
 		t.Fatalf("%d samples: %v", len(samples), err)
 	}
@@ -46,13 +46,13 @@ func TestAPrometheusThatFailsSaysWhy(t *testing.T) {
 		`{"status": "error", "error": "too many samples"}`: "returned an error: too many samples",
 		"<html>": "check --prometheus",
 	} {
-		if _, err := answering(t, "", text).ask(context.Background(), noon, time.Hour); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := answering(t, "", text).sample(context.Background(), noon, time.Hour); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
 	gone := answering(t, "", "")
 	gone.url = "http://127.0.0.1:1"
-	if _, err := gone.ask(context.Background(), noon, time.Hour); err == nil ||
+	if _, err := gone.sample(context.Background(), noon, time.Hour); err == nil ||
 		!strings.Contains(err.Error(), "asking Prometheus (--prometheus)") {
 		t.Errorf("where nobody listens: %v", err)
 	}

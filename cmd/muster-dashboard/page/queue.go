@@ -27,7 +27,7 @@ import (
 // line is a pending Workload, from which a row is made.
 type line struct {
 	view.QueueLine
-	asks string
+	requests string
 	// text is what a search matches, in lower case.
 	text string
 }
@@ -47,14 +47,14 @@ func linesOf(p *view.Picture) []line {
 		}
 	})
 	out := make([]line, len(lines))
-	asks := make(map[workload]string, len(p.Workloads))
+	requests := make(map[workload]string, len(p.Workloads))
 	for _, w := range p.Workloads {
 		if !workloads.IsFinished(w) {
-			asks[workload{w.Namespace, w.Name}] = asksOf(w)
+			requests[workload{w.Namespace, w.Name}] = requestsOf(w)
 		}
 	}
 	for i, l := range lines {
-		out[i] = line{QueueLine: l, asks: asks[workload{l.Namespace, l.Workload}]}
+		out[i] = line{QueueLine: l, requests: requests[workload{l.Namespace, l.Workload}]}
 		out[i].text = strings.ToLower(strings.Join([]string{l.Namespace, l.Name, l.Workload, l.ClusterQueue, l.Words, l.Message}, "\n"))
 	}
 	return out
@@ -63,9 +63,9 @@ func linesOf(p *view.Picture) []line {
 // workload is the name of one.
 type workload struct{ namespace, name string }
 
-// asksOf reports how many pods a Workload has, and how many devices they request, by the last
+// requestsOf reports how many pods a Workload has, and how many devices they request, by the last
 // part of the resource name; without devices, how many cores.
-func asksOf(w *kueue.Workload) string {
+func requestsOf(w *kueue.Workload) string {
 	pods, sum := 0, nodegroups.Resources{}
 	for i := range w.Spec.PodSets {
 		ps := &w.Spec.PodSets[i]
@@ -269,7 +269,7 @@ type row struct {
 	Reason    string `json:"reason"`
 	Words     string `json:"words"`
 	Message   string `json:"message,omitempty"`
-	Asks      string `json:"asks,omitempty"`
+	Requests  string `json:"requests,omitempty"`
 	Next      int64  `json:"next,omitempty"`
 	// Foreseen says whether its start is known: see the constants. The times are those of
 	// forecast.Estimate.

@@ -153,14 +153,14 @@ type refusal struct {
 func (r refusal) Error() string { return r.why }
 
 // answer writes the result of a method about the latest decision as JSON.
-func answer[T any](s *Server, ask func(*Server, context.Context, *decision, *http.Request) (T, error)) http.HandlerFunc {
+func answer[T any](s *Server, get func(*Server, context.Context, *decision, *http.Request) (T, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		d, err := s.decided(r.Context())
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		out, err := ask(s, r.Context(), d, r)
+		out, err := get(s, r.Context(), d, r)
 		if err != nil {
 			status := http.StatusInternalServerError
 			if known := (refusal{}); errors.As(err, &known) {

@@ -25,7 +25,7 @@ type neighbours struct {
 	clock  clock.PassiveClock
 	// classes are the classes that Muster serves.
 	classes []string
-	tell    func(message string, keysAndValues ...any)
+	log     func(message string, keysAndValues ...any)
 }
 
 // Start implements manager.Runnable.
@@ -33,9 +33,9 @@ func (n *neighbours) Start(ctx context.Context) error {
 	for lease, advice := range map[string]string{autoscalerLease: n.besideAutoscaler(), karpenterLease: besideKarpenter} {
 		switch leader, err := migration.Leader(ctx, n.leases, n.clock.Now(), lease); {
 		case err != nil:
-			n.tell("Cannot tell whether another provisioner leads", "lease", lease, "error", err.Error())
+			n.log("Cannot tell whether another provisioner leads", "lease", lease, "error", err.Error())
 		case leader != "":
-			n.tell("Another provisioner leads beside Muster", "lease", leader, "advice", advice)
+			n.log("Another provisioner leads beside Muster", "lease", leader, "advice", advice)
 		}
 	}
 	return nil

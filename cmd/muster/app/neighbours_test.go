@@ -39,7 +39,7 @@ func TestOtherProvisionersAreReported(t *testing.T) {
 			kube := fake.NewClientBuilder().WithIndex(&coordinationv1.Lease{}, "metadata.name", byName).
 				WithObjects(lease("kube-system", tc.lease, "pod-1", time.Now().Add(tc.renewed))).Build()
 			var told string
-			n := &neighbours{leases: kube, clock: clock.RealClock{}, classes: tc.classes, tell: func(message string, values ...any) {
+			n := &neighbours{leases: kube, clock: clock.RealClock{}, classes: tc.classes, log: func(message string, values ...any) {
 				told += message + fmt.Sprintln(values)
 			}}
 			if err := n.Start(t.Context()); err != nil {

@@ -252,7 +252,7 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, pulse *he
 	}
 	controllers := []manager.Runnable{
 		feed,
-		&neighbours{leases: mgr.GetAPIReader(), clock: clock.RealClock{}, classes: o.Classes, tell: ctrl.Log.WithName("neighbours").Info},
+		&neighbours{leases: mgr.GetAPIReader(), clock: clock.RealClock{}, classes: o.Classes, log: ctrl.Log.WithName("neighbours").Info},
 		&health.Probe{Decide: m.Decide, Stepping: pulse.Of("provisioner"), Clock: clock.RealClock{}},
 		&request.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Providers: providers,

@@ -184,14 +184,14 @@ func Load(file, namespace string) (c *Configuration, warnings []string, err erro
 
 // Parse reads the text of a file of that name, as Load does.
 func Parse(file string, text []byte, namespace string) (c *Configuration, warnings []string, err error) {
-	c, told, err := read(text, namespace)
+	c, found, err := read(text, namespace)
 	if faults := (document.Faults)(nil); errors.As(err, &faults) {
 		err = errors.New(strings.Join(lay(file, faults), "\n"))
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return c, lay(file, told), nil
+	return c, lay(file, found), nil
 }
 
 // lay writes each error with its place, in the order of the lines.
@@ -209,13 +209,13 @@ func read(text []byte, namespace string) (*Configuration, document.Faults, error
 	own, kueues := &Configuration{}, &kueueconfig.Configuration{}
 	path := field.NewPath("queueing")
 	var d *document.Document
-	var told document.Faults
+	var found document.Faults
 	switch what := document.What(text); what {
 	case metav1.TypeMeta{APIVersion: kueueconfig.SchemeGroupVersion.String(), Kind: Kind}:
 		d = document.Read(text, kueues)
 		path = nil // Kueue's settings stand at the top of its file
 		if d.Err() == nil {
-			own, told = translate(d, kueues)
+			own, found = translate(d, kueues)
 		}
 	default:
 		if d = document.Read(text, own); (what != metav1.TypeMeta{APIVersion: APIVersion, Kind: Kind}) {
@@ -240,7 +240,7 @@ func read(text []byte, namespace string) (*Configuration, document.Faults, error
 	var wrong field.ErrorList
 	own.Queueing.Kinds, wrong = kinds.CompileAll(own.Queueing.JobKinds, path.Child("jobKinds"))
 	d.Take(wrong)
-	return own, told, d.Err()
+	return own, found, d.Err()
 }
 
 // unknown returns the error for a text of neither kind. If it is not a YAML mapping, the

@@ -246,7 +246,7 @@ func (s *Scaler) call(ctx context.Context, name string, number int, token string
 		return nil
 	})
 	if err == nil {
-		said := []any{"group", name, "launch", token, "asked", l.Count, "made", count}
+		said := []any{"group", name, "launch", token, "requested", l.Count, "made", count}
 		if refusal != nil {
 			said = append(said, "refusal", refusal.Error())
 		}

@@ -32,12 +32,12 @@ func Rights(kube client.Client, namespace, account string, objects []*unstructur
 				continue
 			}
 			// Authorizers other than RBAC need not list what they grant, so a review is requested.
-			ask := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 				ResourceAttributes: &r.ResourceAttributes}}
-			if err := kube.Create(ctx, ask); err != nil {
+			if err := kube.Create(ctx, review); err != nil {
 				return fmt.Errorf("asking for the right to %s: %w", r, err)
 			}
-			if !ask.Status.Allowed {
+			if !review.Status.Allowed {
 				lacking = append(lacking, r.String())
 			}
 		}

@@ -106,14 +106,14 @@ func (d *drivers) play(ctx context.Context, pod *corev1.Pod) error {
 }
 
 func (d *drivers) createExecutors(ctx context.Context, pod *corev1.Pod) error {
-	var asked executors
-	if err := json.Unmarshal([]byte(pod.Annotations[executorsAnnotation]), &asked); err != nil {
+	var wanted executors
+	if err := json.Unmarshal([]byte(pod.Annotations[executorsAnnotation]), &wanted); err != nil {
 		return fmt.Errorf("reading the executors of the driver %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	const uidDigits = 8
 	var failures []error
-	for i := range asked.Count {
-		worker := asked.Pod.DeepCopy()
+	for i := range wanted.Count {
+		worker := wanted.Pod.DeepCopy()
 		// The name of the driver repeats in each run of the application.
 		worker.Name = fmt.Sprintf("%s-%s-exec-%d", pod.Name, pod.UID[:uidDigits], i+1)
 		worker.Labels["spark-exec-id"] = fmt.Sprint(i + 1)

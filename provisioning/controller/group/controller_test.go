@@ -110,7 +110,7 @@ func (w *world) learn(n int32, class v1alpha1.ErrorClass) {
 	w.tokens++
 	w.controller.Model.Learn("gpu", v1alpha1.LaunchAttempt{
 		Time: metav1.NewTime(w.controller.Clock.Now()), Token: fmt.Sprint("gang-",
-			w.tokens), Asked: n, Class: class, Message: "the cloud's words",
+			w.tokens), Requested: n, Class: class, Message: "the cloud's words",
 	})
 }
 

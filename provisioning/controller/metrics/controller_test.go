@@ -399,7 +399,7 @@ func TestHowBudgetsStand(t *testing.T) {
 
 func TestWhatGroupsOffer(t *testing.T) {
 	live(t, func(w *world) {
-		w.model.Learn("spot", v1alpha1.LaunchAttempt{Time: metav1.Now(), Token: "gang-1", Asked: 3, Class: v1alpha1.Stockout})
+		w.model.Learn("spot", v1alpha1.LaunchAttempt{Time: metav1.Now(), Token: "gang-1", Requested: 3, Class: v1alpha1.Stockout})
 		w.shows("muster_group_info muster_group_price_usd_per_hour muster_group_evidence_launches muster_group_evidence_timestamp_seconds",
 			"muster_group_evidence_launches{group=spot,level=,machines=2,outcome=failed} 1",
 			fmt.Sprintf("muster_group_evidence_timestamp_seconds{group=spot} %g", float64(time.Now().Unix())),

@@ -16,7 +16,7 @@ var (
 	}, []string{"group", "stage"})
 	observed = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "muster_dry_run_decisions_total",
-		Help: "Decisions for requests that a muster with --dry-run has told and not carried out, by what it would have done.",
+		Help: "Decisions for requests that a muster with --dry-run has reported and not carried out, by what it would have done.",
 	}, []string{"decision"})
 	stopped = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "muster_purchases_stopped_total",

@@ -250,7 +250,7 @@ func Cordon(n *corev1.Node, why string) error {
 	state.Untaint(n)
 	delete(n.Labels, v1alpha1.BookedByLabel)
 	mark(n, why)
-	if _, told := n.Annotations[v1alpha1.ScaleDownDisabledAnnotation]; !told {
+	if _, present := n.Annotations[v1alpha1.ScaleDownDisabledAnnotation]; !present {
 		set(&n.Annotations, v1alpha1.ScaleDownDisabledAnnotation, "true")
 		set(&n.Annotations, v1alpha1.KeptAnnotation, "true")
 	}

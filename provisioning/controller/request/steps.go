@@ -127,11 +127,11 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 		}
 		c.Model.LossReported(e.UID, step.Lost, step.Hold)
 		if len(step.Lost) > 0 {
-			told := transaction.LossMessage(step.Lost)
+			message := transaction.LossMessage(step.Lost)
 			if step.Hold {
-				told += transaction.HeldMessage
+				message += transaction.HeldMessage
 			}
-			c.event(e, corev1.EventTypeWarning, transaction.ReasonMachineLost, told)
+			c.event(e, corev1.EventTypeWarning, transaction.ReasonMachineLost, message)
 		} else {
 			c.event(e, corev1.EventTypeWarning, step.Condition.Reason, message)
 		}

@@ -82,7 +82,7 @@ type Metrics struct {
 	pending, over, reserving, running gauges
 	status                            gauges
 	reservation, usage                gauges
-	asked, info                       *prometheus.GaugeVec
+	pendingResources, info            *prometheus.GaugeVec
 	unadmitted                        gauges
 	nominal, borrowing, lending       *prometheus.GaugeVec
 	share, fairUsage                  *prometheus.GaugeVec
@@ -184,7 +184,7 @@ func New(c Config) *Metrics {
 		m.gauge("unadmitted_workloads", notAdmitted, "cluster_queue", "reason", "underlying_cause"),
 		m.localGauge("unadmitted_workloads", notAdmitted, "cluster_queue", "reason", "underlying_cause"),
 	}
-	m.asked = m.gauge("cluster_queue_resource_pending", "Requests of the Workloads that wait.", "cluster_queue", "resource")
+	m.pendingResources = m.gauge("cluster_queue_resource_pending", "Requests of the Workloads that wait.", "cluster_queue", "resource")
 	m.info = m.gauge("cluster_queue_info",
 		"Place of a ClusterQueue among the cohorts, for joins; always 1.", "cluster_queue", "parent_cohort", "root_cohort")
 	m.nominal = m.gauge("cluster_queue_nominal_quota", "Nominal quota.", where...)

@@ -59,12 +59,12 @@ func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, f status.Figures) {
 func (m *Metrics) setRequested(queue string, pending nodegroups.Resources) {
 	for name := range m.waitFor[queue] {
 		if _, ok := pending[name]; !ok {
-			m.asked.DeleteLabelValues(queue, string(name))
+			m.pendingResources.DeleteLabelValues(queue, string(name))
 		}
 	}
 	m.waitFor[queue] = pending
 	for name, v := range pending {
-		m.asked.WithLabelValues(queue, string(name)).Set(float(name, v))
+		m.pendingResources.WithLabelValues(queue, string(name)).Set(float(name, v))
 	}
 }
 
@@ -102,7 +102,7 @@ func (m *Metrics) stands(queue string, cohorts []string) {
 func (m *Metrics) Quotas(cq *kueue.ClusterQueue) {
 	m.queues.Store(cq.Name, true)
 	m.forget(prometheus.Labels{"cluster_queue": cq.Name},
-		m.nominal, m.borrowing, m.lending, m.reservation.queue, m.usage.queue, m.share, m.asked)
+		m.nominal, m.borrowing, m.lending, m.reservation.queue, m.usage.queue, m.share, m.pendingResources)
 	for _, group := range cq.Spec.ResourceGroups {
 		for _, f := range group.Flavors {
 			for i := range f.Resources {

@@ -386,13 +386,13 @@ func (s *workers) reach(ctx context.Context, w *worker) error {
 // served returns the kinds that a worker serves and that may be read. forbidden are those that may not.
 func served(ctx context.Context, kube client.Client, kinds []Kind) (jobs []Kind, forbidden map[schema.GroupKind]error, err error) {
 	said := make([]error, len(kinds))
-	var asked sync.WaitGroup
+	var reads sync.WaitGroup
 	for i, kind := range kinds {
 		gvk, list := kind.GroupVersionKind(), &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-		asked.Go(func() { said[i] = kube.List(ctx, list, client.Limit(1)) })
+		reads.Go(func() { said[i] = kube.List(ctx, list, client.Limit(1)) })
 	}
-	asked.Wait()
+	reads.Wait()
 	forbidden = map[schema.GroupKind]error{}
 	for i, kind := range kinds {
 		switch err := said[i]; {
@@ -526,14 +526,14 @@ func (s *workers) connect(ctx context.Context, name string, kubeconfig []byte) (
 
 // mayAll reports whether an account may do everything in a worker, as with the ClusterRole cluster-admin.
 func mayAll(ctx context.Context, kube client.Client) (bool, error) {
-	ask := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"},
 	}}
-	err := kube.Create(ctx, ask)
+	err := kube.Create(ctx, review)
 	if apierrors.IsForbidden(err) { // then it may not do everything
 		return false, nil
 	}
-	return ask.Status.Allowed, err
+	return review.Status.Allowed, err
 }
 
 // watch starts the caches of a worker for all that decisions read, with event handlers.
@@ -565,7 +565,7 @@ func (s *workers) watch(ctx context.Context, c *connection) (err error) {
 		if err != nil {
 			return err
 		}
-		tell := func(o any) {
+		notify := func(o any) {
 			if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 				o = gone.Obj
 			}
@@ -593,19 +593,19 @@ func (s *workers) watch(ctx context.Context, c *connection) (err error) {
 				if !initial {
 					s.enqueueOpen(ctx, o)
 				}
-				tell(o)
+				notify(o)
 			},
 			UpdateFunc: func(before, o any) {
 				if was, ok := before.(*kueue.LocalQueue); ok && isInactive(was) && !isInactive(o.(*kueue.LocalQueue)) {
 					s.enqueueOpen(ctx, o)
 				}
-				tell(o)
+				notify(o)
 			},
 			DeleteFunc: func(o any) {
 				if key, err := toolscache.DeletionHandlingObjectToName(o); err == nil {
 					c.left.forget(types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
 				}
-				tell(o)
+				notify(o)
 			},
 		})
 		if err != nil {
@@ -717,8 +717,8 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 	case now.Before(refused.at.Add(refusedAgain)):
 		out.Lacks, out.Again = "what it takes to accept the job: "+refused.why, refused.at.Add(refusedAgain)
 	default:
-		var told bool
-		if out.Lacks, told = s.lacks(ctx, c, w); !told {
+		var known bool
+		if out.Lacks, known = s.lacks(ctx, c, w); !known {
 			out.Again = now.Add(lacksAgain)
 		}
 	}

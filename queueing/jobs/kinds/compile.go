@@ -185,7 +185,7 @@ func (c *compiler) podSet(path *field.Path, s *PodSet) (out podSet) {
 	}
 	for i, h := range s.Hidden {
 		at := path.Child("hidden").Index(i)
-		x := hidden{is: compiled[bool](c, at.Child("if"), h.If), init: h.Init, onlyAsked: h.OnlyAsked}
+		x := hidden{is: compiled[bool](c, at.Child("if"), h.If), init: h.Init, onlyRequested: h.OnlyRequested}
 		x.container = corev1.Container{Name: h.Name, Image: h.Name, Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}
 		for _, name := range slices.Sorted(maps.Keys(h.Requests)) {
 			quantity, err := resource.ParseQuantity(h.Requests[name])

@@ -70,9 +70,9 @@ type podSet struct {
 }
 
 type hidden struct {
-	is              expression[bool]
-	init, onlyAsked bool
-	container       corev1.Container
+	is                  expression[bool]
+	init, onlyRequested bool
+	container           corev1.Container
 }
 
 // defaulted is a field with its value in CEL.
@@ -255,7 +255,7 @@ func (k *Kind) PodSets(o client.Object) (podSets []kueue.PodSet, refusals []stri
 
 // addHidden adds the containers to a template that the operator adds to its pods.
 func addHidden(template *corev1.PodTemplateSpec, all []hidden, s scope) {
-	asked := requestedBy(&template.Spec)
+	requested := requestedBy(&template.Spec)
 	for i := range all {
 		if is, err := all[i].is.of(s, true); err != nil || !is {
 			continue
@@ -267,7 +267,7 @@ func addHidden(template *corev1.PodTemplateSpec, all []hidden, s scope) {
 		if !slices.ContainsFunc(*list, func(c corev1.Container) bool { return c.Name == all[i].container.Name }) {
 			added := all[i].container.DeepCopy()
 			maps.DeleteFunc(added.Resources.Requests, func(name corev1.ResourceName, _ resource.Quantity) bool {
-				return all[i].onlyAsked && !asked[name]
+				return all[i].onlyRequested && !requested[name]
 			})
 			*list = append(*list, *added)
 		}

@@ -141,8 +141,8 @@ type Hidden struct {
 	Init bool `json:"init,omitempty"`
 	// OnlyAsked counts only the resources that the pods request themselves, so that a queue need not cover any others. It is for
 	// containers that Kueue does not count.
-	OnlyAsked bool              `json:"onlyAsked,omitempty"`
-	Requests  map[string]string `json:"requests"`
+	OnlyRequested bool              `json:"onlyRequested,omitempty"`
+	Requests      map[string]string `json:"requests"`
 }
 
 // Refusal is why an object cannot be queued.

@@ -94,9 +94,9 @@ func podSetOf(w *kueue.Workload, g *gang, pod *corev1.Pod) int {
 
 // exceeds returns a resource that a pod requests more of than the pods of a podSet.
 func exceeds(pod *corev1.PodSpec, s *kueue.PodSet) (resource corev1.ResourceName, does bool) {
-	asked := workload.PodRequests(pod)
+	requests := workload.PodRequests(pod)
 	counted := workload.PodRequests(&s.Template.Spec)
-	resource, _, does = counted.Short(asked)
+	resource, _, does = counted.Short(requests)
 	return resource, does
 }
 

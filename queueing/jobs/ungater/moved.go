@@ -23,8 +23,8 @@ type moved struct {
 	live client.Reader
 	in   types.NamespacedName
 
-	mu   sync.Mutex
-	told map[string]string
+	mu       sync.Mutex
+	reported map[string]string
 }
 
 // Add has pods of a start that come from now on wait for their places.
@@ -34,7 +34,7 @@ func (m *moved) Add(ctx context.Context, w *kueue.Workload, start string) error 
 	if err := m.load(ctx); err != nil {
 		return err
 	}
-	if _, known := m.told[start]; known {
+	if _, known := m.reported[start]; known {
 		return nil
 	}
 	return m.write(ctx, map[string]*string{start: new(client.ObjectKeyFromObject(w).String())})
@@ -48,7 +48,7 @@ func (m *moved) Forget(ctx context.Context, w types.NamespacedName, but string) 
 		return err
 	}
 	change := map[string]*string{}
-	for start, of := range m.told {
+	for start, of := range m.reported {
 		if start != but && of == w.String() {
 			change[start] = nil
 		}
@@ -58,7 +58,7 @@ func (m *moved) Forget(ctx context.Context, w types.NamespacedName, but string) 
 
 // load reads the stored starts, and drops those of Workloads that were deleted meanwhile.
 func (m *moved) load(ctx context.Context) error {
-	if m.told != nil {
+	if m.reported != nil {
 		return nil
 	}
 	there := &corev1.ConfigMap{}
@@ -66,9 +66,9 @@ func (m *moved) load(ctx context.Context) error {
 		return fmt.Errorf("reading ConfigMap %s: %w", m.in, err)
 	}
 	gone := map[string]*string{}
-	told := map[string]string{}
+	reported := map[string]string{}
 	for start, of := range there.Data {
-		told[start] = of
+		reported[start] = of
 		namespace, name, _ := strings.Cut(of, string(types.Separator))
 		if err := m.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &kueue.Workload{}); apierrors.IsNotFound(err) {
 			gone[start] = nil
@@ -76,7 +76,7 @@ func (m *moved) load(ctx context.Context) error {
 			return fmt.Errorf("reading Workload %s: %w", of, err)
 		}
 	}
-	m.told = told
+	m.reported = reported
 	return m.write(ctx, gone)
 }
 
@@ -94,9 +94,9 @@ func (m *moved) write(ctx context.Context, change map[string]*string) error {
 	}
 	for start, of := range change {
 		if of == nil {
-			delete(m.told, start)
+			delete(m.reported, start)
 		} else {
-			m.told[start] = *of
+			m.reported[start] = *of
 		}
 	}
 	return nil

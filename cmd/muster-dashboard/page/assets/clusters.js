@@ -23,7 +23,7 @@ export function mount(root, app) {
       clusters.replaceChildren(table(['Cluster', 'Connected', 'Running', 'Holds of the quota here', 'Launches, USD per hour', 'Given to it', 'Refused', 'Last refusal'], [2, 4, 5, 6],
         data.clusters.map((c) => [
           c.cluster, el('span', {}, c.active ? 'yes' : 'no', c.message ? el('span', { class: 'sub' }, c.message) : null),
-          count(c.running), c.held.join(', ') || '–', c.usdPerHour ?? '–', count(c.asked), count(c.refused),
+          count(c.running), c.held.join(', ') || '–', c.usdPerHour ?? '–', count(c.nominated), count(c.refused),
           el('span', {}, c.last ?? '–', c.lastRefusal?.message ? el('span', { class: 'sub' }, c.lastRefusal.message) : null),
         ])));
     }

@@ -106,7 +106,7 @@ function content(e) {
     sentences('Order of its pod sets', e.order),
     sentences('Expected start', e.expected?.words),
     e.expected?.basis ? el('p', { class: 'small muted' }, `There, ${e.expected.basis}.`) : null,
-    table('Quota', ['Flavor', 'Resource', 'Requested', 'Free', 'Short', 'Maximum'], e.quota?.map((q) => [q.flavor, q.resource, q.asked, q.free, q.short, q.whole])),
+    table('Quota', ['Flavor', 'Resource', 'Requested', 'Free', 'Short', 'Maximum'], e.quota?.map((q) => [q.flavor, q.resource, q.requested, q.free, q.short, q.whole])),
     table('Machines', ['Group', 'Capacity type', 'USD/h', 'Machines', 'Needed', 'Chance', 'Last failure', 'Why not'],
       e.capacity?.map((c) => [c.group, c.capacityType, c.usdPerHour, `${c.machines} of ${c.maxMachines}`, c.needed || '', c.chancePercent === undefined ? '' : `${c.chancePercent}%`, c.lastFailure, c.why])),
     table('Workloads with this quota', ['Workload', 'Queue', 'Priority', 'Uses'], e.holders?.map((h) => [h.workload, h.clusterQueue, h.priority, h.has + (h.borrows ? ', borrowed' : '')])),

@@ -218,7 +218,7 @@ export function mount(root, app) {
       return;
     }
     const [w, h, left, bottom] = [Math.max(300, attempts.clientWidth), 230, 34, 24];
-    const most = Math.max(...all.map((a) => a.asked), 2);
+    const most = Math.max(...all.map((a) => a.requested), 2);
     const x = (t) => left + 8 + ((t - data.from) / (data.to - data.from)) * (w - left - 20);
     const y = (n) => h - bottom - 12 - (Math.log2(n) / Math.log2(most)) * (h - bottom - 30);
     const lines = [];
@@ -231,7 +231,7 @@ export function mount(root, app) {
         lines,
         [data.from, (data.from + data.to) / 2, data.to].map((t, i) => svg('text', { x: x(t), y: h - 6, class: `tick ${['start', 'middle', 'end'][i]}` }, i === 2 ? 'now' : at(t))),
         svg('text', { x: 0, y: 11, class: 'tick' }, 'machines'),
-        all.map((a) => mark(a.class ?? '', x(a.at), y(Math.max(1, a.asked)), `${exact(a.at)}, ${a.group}: ${a.got} of ${plural(a.asked, 'machine')}${a.class ? `, ${outcomes[a.class]?.name ?? a.class}` : ''}`))),
+        all.map((a) => mark(a.class ?? '', x(a.at), y(Math.max(1, a.requested)), `${exact(a.at)}, ${a.group}: ${a.got} of ${plural(a.requested, 'machine')}${a.class ? `, ${outcomes[a.class]?.name ?? a.class}` : ''}`))),
       el('p', { class: 'key small' }, seen.map((c) => el('span', {}, svg('svg', { width: 12, height: 12, 'aria-hidden': 'true' }, mark(c, 6, 6)), ` ${outcomes[c]?.name ?? c}`))));
   }
 

@@ -70,7 +70,7 @@ export function mount(root, app) {
       el('div', { class: `cell place${row.position ? '' : ' none'}` }, row.position ? count(row.position) : '–'),
       el('div', { class: 'cell job' },
         el('span', { class: 'name', title: `${row.namespace}/${row.name}` }, row.name.replace(/^job\//, '')),
-        el('span', { class: 'sub' }, [...new Set([row.namespace, row.queue]), row.asks, row.priority ? `priority ${row.priority}` : null].filter(Boolean).join(' · '))),
+        el('span', { class: 'sub' }, [...new Set([row.namespace, row.queue]), row.requests, row.priority ? `priority ${row.priority}` : null].filter(Boolean).join(' · '))),
       el('div', { class: 'cell why', title: row.message || null },
         el('span', { class: 'words' }, el('span', { class: `mark ${family(row.reason)}`, 'aria-hidden': 'true' }), el('span', {}, row.words)),
         el('span', { class: 'sub' }, row.message)),
