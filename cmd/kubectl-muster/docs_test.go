@@ -18,7 +18,7 @@ var inDocs = regexp.MustCompile("(?m)`kubectl muster ([^`\n]*)`|^kubectl muster 
 // TestDocsNameCommandsThatExist parses every command that the documents name, with its arguments and flags.
 func TestDocsNameCommandsThatExist(t *testing.T) {
 	found := 0
-	for _, pattern := range []string{"../../*.md", "../../docs/*.md"} {
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/*/*.md"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
