@@ -24,9 +24,13 @@ var hashOfUID = regexp.MustCompile(`-[0-9a-f]{5}$`)
 // TestKindPagesSayWhatMusterReads: a block of text after a sample has the Workloads of its objects, with the name and the number of pods of
 // each podSet, or why Muster refuses it. A sample without an apiVersion changes the one before it.
 func TestKindPagesSayWhatMusterReads(t *testing.T) {
-	paths, err := filepath.Glob("../../docs/kinds/*.md")
-	if err != nil {
-		t.Fatal(err)
+	var paths []string
+	for _, pattern := range []string{"../../docs/kinds/*.md", "../../docs/from-*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, found...)
 	}
 	shown := map[string]bool{"TrainJob": false, "StatefulSet": false, "Pod": false, "Deployment": false, "LeaderWorkerSet": false}
 	for _, k := range kinds.All() {
@@ -34,24 +38,20 @@ func TestKindPagesSayWhatMusterReads(t *testing.T) {
 	}
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sample, blocks := "", sampleBlock.FindAllStringSubmatch(string(text), -1)
+			whole, blocks := "", samplesOf(t, path)
 			for i, b := range blocks {
-				if b[1] == "text" {
+				if b.isText {
 					continue
 				}
-				this := b[2]
+				this := b.text
 				if !strings.HasPrefix(this, "apiVersion: ") {
-					this = merged(t, sample, this)
+					this = merged(t, whole, this)
 				} else {
-					sample = this
+					whole = this
 				}
 				got := readAs(t, this, shown)
-				if i+1 < len(blocks) && blocks[i+1][1] == "text" {
-					if promised := blocks[i+1][2]; squeezed(promised) != squeezed(got) {
+				if i+1 < len(blocks) && blocks[i+1].isText {
+					if promised := blocks[i+1].text; squeezed(promised) != squeezed(got) {
 						t.Errorf("the page promises\n%s\nbut Muster reads\n%s", promised, got)
 					}
 				} else if got != "" {
@@ -68,9 +68,9 @@ func TestKindPagesSayWhatMusterReads(t *testing.T) {
 }
 
 // merged is the sample with a change.
-func merged(t *testing.T, sample, change string) string {
+func merged(t *testing.T, whole, change string) string {
 	t.Helper()
-	original, err := yaml.YAMLToJSON([]byte(sample))
+	original, err := yaml.YAMLToJSON([]byte(whole))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,14 +86,14 @@ func merged(t *testing.T, sample, change string) string {
 }
 
 // readAs are the Workloads of the objects of a sample, a line each, and marks their kinds as shown. A Deployment has none: its pods queue.
-func readAs(t *testing.T, sample string, shown map[string]bool) string {
+func readAs(t *testing.T, text string, shown map[string]bool) string {
 	t.Helper()
 	scheme, err := view.NewScheme()
 	if err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "sample.yaml")
-	if err := os.WriteFile(file, []byte(sample), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	all, err := readManifests(file, nil, scheme)

@@ -31,11 +31,31 @@ import (
 )
 
 var (
-	// sampleBlock is a block of a page: objects, or what follows from them.
-	sampleBlock = regexp.MustCompile("(?ms)^```(yaml|text)\n(.*?)^```$")
+	// sampleBlock is a block of a page, which may be part of a list.
+	sampleBlock = regexp.MustCompile("(?ms)^( *)```(yaml|text)\n(.*?)^ *```$")
 	// inCluster is the first line of objects of another cluster.
 	inCluster = regexp.MustCompile(`^# In cluster (\w+)`)
 )
+
+// sample is a block of a page: objects in YAML, or text that says what follows from them.
+type sample struct {
+	isText bool
+	text   string
+}
+
+// samplesOf are the blocks of a page.
+func samplesOf(t *testing.T, path string) (out []sample) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range sampleBlock.FindAllStringSubmatch(string(text), -1) {
+		block := strings.TrimPrefix(strings.ReplaceAll("\n"+m[3], "\n"+m[1], "\n"), "\n")
+		out = append(out, sample{isText: m[2] == "text", text: block})
+	}
+	return out
+}
 
 // neverReady is the image of pods that never become Ready.
 const neverReady = "does-not-exist"
@@ -64,30 +84,26 @@ func TestConceptPagesKeepTheirPromises(t *testing.T) {
 	run := 0
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			blocks := sampleBlock.FindAllStringSubmatch(string(text), -1)
+			blocks := samplesOf(t, path)
 			page := &samplePage{now: noon, settings: view.DefaultSettings(), workers: map[string][]client.Object{}}
 			page.objects = []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "ns"}}}
 			promised := false
 			for i, b := range blocks {
-				if b[1] == "text" {
+				if b.isText {
 					continue
 				}
-				if i+1 < len(blocks) && blocks[i+1][1] == "text" && !isTable(blocks[i+1][2]) {
+				if i+1 < len(blocks) && blocks[i+1].isText && !isTable(blocks[i+1].text) {
 					promised = true
-					page.same(t, blocks[i+1][2], page.simulated(t, b[2]))
+					page.same(t, blocks[i+1].text, page.simulated(t, b.text))
 					continue
 				}
-				page.apply(t, b[2])
+				page.apply(t, b.text)
 				for _, then := range blocks[i+1:] {
-					if then[1] != "text" {
+					if !then.isText {
 						break
 					}
 					promised = true
-					page.same(t, then[2], page.states(t, then[2]))
+					page.same(t, then.text, page.states(t, then.text))
 				}
 			}
 			if len(blocks) > 0 && !promised {
