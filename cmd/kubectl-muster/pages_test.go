@@ -74,14 +74,15 @@ type samplePage struct {
 	created int
 }
 
-// TestConceptPagesKeepTheirPromises applies the YAML of each page of concepts in its order. A block of text after it has to be what
-// follows: a table of jobs, after a time if its first line is like "30m later", or else what `kubectl muster simulate` answers.
+// TestConceptPagesKeepTheirPromises applies the YAML of each page of concepts, and of tasks, in its order. A block of text after it has to
+// be what follows: a table of jobs, after a time if its first line is like "30m later", or else what `kubectl muster simulate` answers.
 func TestConceptPagesKeepTheirPromises(t *testing.T) {
 	paths, err := filepath.Glob("../../docs/concepts/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	run := 0
+	paths = append(paths, "../../docs/tasks.md")
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			blocks := samplesOf(t, path)
