@@ -362,3 +362,26 @@ func TestLongAnswersAreCutUnlessAllIsAskedFor(t *testing.T) {
 	}
 	lacks(t, toldOf(t, e), strings.Repeat("x", 2*longest), "default/w29", "way 29")
 }
+
+// TestAJobThatPausesIsCalledSoEverywhere: one whose attempt has failed waits for a time, and for nothing else.
+func TestAJobThatPausesIsCalledSoEverywhere(t *testing.T) {
+	w := waiting("typo", 1, func(w *kueue.Workload) {
+		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, kueue.WorkloadQuotaReservedReasonPendingEvaluation, "evicted")
+		w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(-3))}
+	})
+	objects := []client.Object{flavor("h100"), team("team", nil, "h100=8"), w}
+	const want = "pauses after an attempt that failed: the next is at 2026-11-20T12:03:00Z (in 3m)"
+	p := pictureOf(nil, objects...)
+	missing := []view.Right{{Verb: "list", Resource: "nodes"}}
+	less := pictureOf(missing, objects...)
+	recorded, _ := less.Recorded()
+	for name, a := range map[string]answer{
+		"jobs": jobList(p.Jobs("")), "queue": queueLines(p.Lines()), "explain": explanation{p.ExplainWorkload(w)},
+		"queue, with fewer rights": recordedAnswer{recorded, "default", missing}, "jobs, with fewer rights": jobList(less.Jobs("")),
+		"explain, with fewer rights": explanation{less.ExplainWorkload(w)},
+	} {
+		if text := printed(t, a); !strings.Contains(text, want) {
+			t.Errorf("%s does not say that it pauses:\n%s", name, text)
+		}
+	}
+}

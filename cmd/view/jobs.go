@@ -110,7 +110,7 @@ func (p *Picture) Job(w *kueue.Workload) JobLine {
 		l.ClusterQueue = string(w.Status.Admission.ClusterQueue)
 	}
 	l.State, l.Since = stateOf(w)
-	l.Age, l.Words = ago(p.Now, l.Since), recordedWords(w, l.State)
+	l.Age, l.Words = ago(p.Now, l.Since), p.recordedWords(w, l.State)
 	pods, devices := history.DevicesOf(w)
 	l.Pods = pods
 	var texts []string
@@ -148,7 +148,7 @@ func stateOf(w *kueue.Workload) (JobState, time.Time) {
 }
 
 // recordedWords say what Muster recorded on a Workload of the state.
-func recordedWords(w *kueue.Workload, state JobState) string {
+func (p *Picture) recordedWords(w *kueue.Workload, state JobState) string {
 	switch state {
 	case Starting:
 		return "has quota and waits for admission checks"
@@ -158,7 +158,7 @@ func recordedWords(w *kueue.Workload, state JobState) string {
 		return strings.Join(causesOf(w, kueue.WorkloadFinished), "; ")
 	case Waiting:
 		if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil {
-			return inWords(c.Reason)
+			return p.wordsFor(w, c.Reason)
 		}
 		return "nothing is recorded yet"
 	}

@@ -138,7 +138,7 @@ func (p *Picture) Recorded() (lines []QueueLine, ok bool) {
 		case c == nil:
 			l.Words = "nothing is recorded yet"
 		default:
-			l.Reason, l.Words, l.Message = c.Reason, inWords(c.Reason), plainly(c.Message)
+			l.Reason, l.Words, l.Message = c.Reason, p.wordsFor(w, c.Reason), plainly(c.Message)
 		}
 		lines = append(lines, l)
 	}

@@ -33,7 +33,7 @@ var neverStarts = []string{
 func (p *Picture) whyWaits(w *kueue.Workload) waits {
 	reason, message, _ := p.Queues.WaitingReason(w.UID)
 	reason = cmp.Or(reason, kueue.WorkloadQuotaReservedReasonPendingEvaluation)
-	out := waits{reason: reason, words: inWords(reason), message: plainly(message), never: slices.Contains(neverStarts, reason)}
+	out := waits{reason: reason, words: p.wordsFor(w, reason), message: plainly(message), never: slices.Contains(neverStarts, reason)}
 	if !out.never {
 		if h := p.hopeless(w); h.why != "" {
 			out.withoutMachines(h.why)

@@ -38,6 +38,16 @@ func inWords(reason string) string {
 	return fmt.Sprintf("waits (%s)", reason)
 }
 
+// wordsFor returns the phrase for a Workload that waits for that reason. After an attempt that failed it pauses, and has no other reason.
+func (p *Picture) wordsFor(w *kueue.Workload, reason string) string {
+	state := w.Status.RequeueState
+	if reason == kueue.WorkloadQuotaReservedReasonPendingEvaluation && state != nil && state.RequeueAt != nil &&
+		p.Now.Before(state.RequeueAt.Time) {
+		return "pauses after an attempt that failed: the next is " + in(p.Now, state.RequeueAt.Time)
+	}
+	return inWords(reason)
+}
+
 // ago returns the age of a past time.
 func ago(now, then time.Time) string { return duration.HumanDuration(max(0, now.Sub(then))) }
 

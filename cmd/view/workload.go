@@ -238,7 +238,7 @@ func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
 		out.Summary = "waits; Muster has not recorded a reason yet"
 		return
 	}
-	out.Summary = fmt.Sprintf("%s, as recorded %s ago", inWords(c.Reason), ago(p.Now, c.LastTransitionTime.Time))
+	out.Summary = fmt.Sprintf("%s, as recorded %s ago", p.wordsFor(w, c.Reason), ago(p.Now, c.LastTransitionTime.Time))
 	out.Causes = []string{plainly(c.Message)}
 }
 

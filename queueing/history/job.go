@@ -30,15 +30,19 @@ func Succeeded(w *kueue.Workload) bool {
 	return c != nil && (c.Reason == kueue.WorkloadFinishedReasonSucceeded || c.Reason == kueue.WorkloadFinishedReasonOwnerNotFound)
 }
 
-// DevicesOf are the extended resources that all pods of a Workload request.
+// DevicesOf are the extended resources that all pods of a Workload request. With partial admission these are the admitted pods.
 func DevicesOf(w *kueue.Workload) (pods int32, devices nodegroups.Resources) {
 	devices = nodegroups.Resources{}
 	for i := range w.Spec.PodSets {
 		ps := &w.Spec.PodSets[i]
-		pods += ps.Count
+		count := ps.Count
+		if a := w.Status.Admission; a != nil && ps.MinCount != nil && i < len(a.PodSetAssignments) {
+			count = workload.CountOf(&a.PodSetAssignments[i])
+		}
+		pods += count
 		for name, each := range workload.PodRequests(&ps.Template.Spec) {
 			if nodegroups.Extended(name) {
-				devices[name] += each * int64(ps.Count)
+				devices[name] += each * int64(count)
 			}
 		}
 	}

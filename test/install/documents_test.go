@@ -30,8 +30,12 @@ func documents(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	nested, err := filepath.Glob("../../docs/*/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	out := map[string]string{}
-	for _, path := range append(paths, "../../README.md", "../../deploy/monitoring/README.md") {
+	for _, path := range append(slices.Concat(paths, nested), "../../README.md", "../../deploy/monitoring/README.md") {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
