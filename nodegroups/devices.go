@@ -43,6 +43,15 @@ func ResourceSlices(pools []v1alpha1.DevicePool) (out []*resourcev1.ResourceSlic
 	return out
 }
 
+// DevicesOf returns the devices that drivers are expected to publish for machines of a group: what its nodes have published, otherwise
+// what its template declares.
+func DevicesOf(g *v1alpha1.NodeGroup) []v1alpha1.DevicePool {
+	if s := g.Status.Shape; s != nil && len(s.Devices) > 0 && IsShapeOf(s, g.Spec.Template) {
+		return s.Devices
+	}
+	return g.Spec.Template.Devices
+}
+
 // expanded returns the devices that one entry describes.
 func expanded(d *v1alpha1.Device) (out []resourcev1.Device) {
 	for n := range max(1, d.Count) {

@@ -14,6 +14,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/devices"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/transaction"
@@ -69,6 +70,7 @@ func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 		localQueues: map[types.NamespacedName]*kueue.LocalQueue{}, namespaces: map[string]bool{},
 		Queues: queueing.New(s.queues, planner.Plan), machines: model.New(c, s.served),
 	}
+	p.Queues.CountWith(devices.NewSelectors())
 	// Workloads go before the queues: a State counts nothing in a queue that no cycle
 	// has seen.
 	for _, workloads := range []bool{true, false} {

@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-dev/muster/nodegroups"
@@ -29,9 +28,9 @@ import (
 type Catalog struct {
 	fit.Classes
 	// names lists the classes in order; amounts is the resource that counts each of them.
-	names   []string
-	amounts map[string]corev1.ResourceName
-	cel     *cel.Cache
+	names     []string
+	amounts   map[string]corev1.ResourceName
+	selectors Selectors
 
 	mu          sync.Mutex
 	inventories map[string]*inventory
@@ -48,7 +47,7 @@ const (
 func NewCatalog(classes iter.Seq[*resourcev1.DeviceClass]) *Catalog {
 	c := &Catalog{
 		Classes: fit.NewClasses(classes), amounts: map[string]corev1.ResourceName{}, inventories: map[string]*inventory{},
-		cel: cel.NewCache(mostExpressions, cel.Features{EnableConsumableCapacity: true}),
+		selectors: NewSelectors(),
 	}
 	c.names = c.Names()
 	for _, name := range c.names {

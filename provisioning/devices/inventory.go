@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
 
@@ -112,22 +111,8 @@ func keepsOff(taints []resourcev1.DeviceTaint) bool {
 // matches reports whether a device belongs to the class. An expression that fails to evaluate matches nothing here; the allocator
 // reports the error for claims of the class.
 func (c *Catalog) matches(class *resourcev1.DeviceClass, driver string, d *resourcev1.Device) bool {
-	for _, s := range class.Spec.Selectors {
-		if s.CEL == nil {
-			return false
-		}
-		program := c.cel.GetOrCompile(s.CEL.Expression)
-		if program.Error != nil {
-			return false
-		}
-		ok, _, err := program.DeviceMatches(context.Background(), cel.Device{
-			Driver: driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity,
-		})
-		if err != nil || !ok {
-			return false
-		}
-	}
-	return true
+	ok, err := c.selectors.Matches(class.Spec.Selectors, driver, d)
+	return err == nil && ok
 }
 
 // state is an inventory with a set of allocations.
@@ -382,7 +367,7 @@ func (s *state) allocate(c *fit.Claims) (taken []allocation, why string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), allocateWithin)
 	defer cancel()
-	allocator, err := structured.NewAllocator(ctx, features, s.allocatedState(), s.catalog, s.slices, s.catalog.cel)
+	allocator, err := structured.NewAllocator(ctx, features, s.allocatedState(), s.catalog, s.slices, s.catalog.selectors.cel)
 	if err != nil {
 		return nil, err.Error()
 	}

@@ -217,12 +217,7 @@ func (c *claimable) add(out *state.Node, o *corev1.Node) {
 
 // ofGroup adds the devices that drivers are expected to publish for machines of a group.
 func (c *claimable) ofGroup(g planner.Group, ng *v1alpha1.NodeGroup) planner.Group {
-	declared := ng.Spec.Template.Devices
-	seen := declared
-	if s := ng.Status.Shape; s != nil && len(s.Devices) > 0 && nodegroups.IsShapeOf(s, ng.Spec.Template) {
-		seen = s.Devices
-	}
-	return g.Publish(c.offered(seen, g.Allocatable), c.offered(declared, g.Promised))
+	return g.Publish(c.offered(nodegroups.DevicesOf(ng), g.Allocatable), c.offered(ng.Spec.Template.Devices, g.Promised))
 }
 
 func (c *claimable) offered(pools []v1alpha1.DevicePool, plugin nodegroups.Resources) fit.Devices {

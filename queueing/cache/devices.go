@@ -18,17 +18,21 @@ import (
 
 // devices are the objects that the resource claims of pods refer to (DRA).
 type devices struct {
+	published
 	byName    map[string]*resourcev1.DeviceClass
 	classes   fit.Classes
 	templates map[types.NamespacedName]*resourcev1.ResourceClaimTemplate
 }
 
 func newDevices() devices {
-	return devices{byName: map[string]*resourcev1.DeviceClass{}, templates: map[types.NamespacedName]*resourcev1.ResourceClaimTemplate{}}
+	return devices{
+		published: newPublished(), byName: map[string]*resourcev1.DeviceClass{},
+		templates: map[types.NamespacedName]*resourcev1.ResourceClaimTemplate{},
+	}
 }
 
 func (d *devices) clone() devices {
-	return devices{byName: maps.Clone(d.byName), classes: d.classes, templates: maps.Clone(d.templates)}
+	return devices{published: d.published.clone(), byName: maps.Clone(d.byName), classes: d.classes, templates: maps.Clone(d.templates)}
 }
 
 // setDeviceClass stores a DeviceClass, or removes a deleted one.
@@ -38,6 +42,7 @@ func (s *Cache) setDeviceClass(o *resourcev1.DeviceClass, deleted bool) {
 		delete(s.devices.byName, o.Name)
 	}
 	s.devices.classes = fit.NewClasses(maps.Values(s.devices.byName))
+	clear(s.devices.charges)
 	s.rereadPods(func(w *Workload) bool {
 		return slices.ContainsFunc(w.Object.Spec.PodSets, func(ps kueue.PodSet) bool { return fit.MayClaim(&ps.Template.Spec) })
 	})
@@ -70,6 +75,10 @@ func (s *Cache) claimed(namespace string, ps *kueue.PodSet, requests nodegroups.
 		class := s.devices.classes.ClassOf(name)
 		if class == nil || requests[name] == 0 {
 			continue
+		}
+		if kind := kindOf(s.sources(class.Name)); kind != "" {
+			return requests, fmt.Sprintf("spec.podSets[%s].template.spec: extended resource %s resolves to DeviceClass %s with %s configured: "+
+				"claim the devices by a ResourceClaimTemplate", ps.Name, name, class.Name, kind)
 		}
 		if logical, mapped := s.mapping(class.Name); mapped && logical != name {
 			delete(out, name)
@@ -116,51 +125,58 @@ func (s *Cache) claimCharge(namespace string, ps *kueue.PodSet, i int) (out node
 	out = nodegroups.Resources{}
 	for k := range t.Spec.Spec.Devices.Requests {
 		q := &t.Spec.Spec.Devices.Requests[k]
-		resource, count, why := s.requestCharge(q, ps)
+		charge, why := s.requestCharge(q, ps)
 		if why != "" {
 			return nil, fmt.Sprintf("ResourceClaimTemplate %s: devices.requests[%d]: %s", name, k, why)
 		}
-		if count > 0 {
-			out[resource] = nodegroups.Plus(out[resource], count)
-		}
+		out.Add(charge, 1)
 	}
 	return out, ""
 }
 
-// requestCharge counts the devices of one request. Alternatives count only if each requests the same number of the same resource;
-// requests with adminAccess take none.
-func (s *Cache) requestCharge(q *resourcev1.DeviceRequest, ps *kueue.PodSet) (resource corev1.ResourceName, count int64, why string) {
-	type alternative struct {
-		class string
-		mode  resourcev1.DeviceAllocationMode
-		count int64
-	}
-	var all []alternative
-	if e := q.Exactly; e != nil {
-		if ptr.Deref(e.AdminAccess, false) {
-			return "", 0, ""
+// requestCharge counts the devices of one request, or what the sources of their class count. Alternatives count only if each requests
+// the same number of the same resource; requests with adminAccess take none.
+func (s *Cache) requestCharge(q *resourcev1.DeviceRequest, ps *kueue.PodSet) (out nodegroups.Resources, why string) {
+	if q.Exactly != nil {
+		if ptr.Deref(q.Exactly.AdminAccess, false) {
+			return nil, ""
 		}
-		all = append(all, alternative{e.DeviceClassName, e.AllocationMode, e.Count})
+		resource, why := s.mapped(q.Exactly.DeviceClassName, q.Exactly.AllocationMode, ps)
+		if why != "" {
+			return nil, why
+		}
+		if sources := s.sources(q.Exactly.DeviceClassName); len(sources) > 0 {
+			return s.sourceCharge(q.Exactly, sources)
+		}
+		return nodegroups.Resources{resource: max(1, q.Exactly.Count)}, ""
 	}
 	for k := range q.FirstAvailable {
 		f := &q.FirstAvailable[k]
-		all = append(all, alternative{f.DeviceClassName, f.AllocationMode, f.Count})
-	}
-	for k, a := range all {
-		if a.mode == resourcev1.DeviceAllocationModeAll {
-			return "", 0, "AllocationMode 'All' is not supported: ask for a number of devices with ExactCount"
+		resource, why := s.mapped(f.DeviceClassName, f.AllocationMode, ps)
+		if why != "" {
+			return nil, why
 		}
-		logical, mapped := s.mapping(a.class)
-		switch {
-		case !mapped:
-			return "", 0, fmt.Sprintf("DeviceClass %s is not mapped in DRA configuration for podset %s: an administrator adds it to "+
-				"resources.deviceClassMappings", a.class, ps.Name)
-		case k > 0 && (logical != resource || max(1, a.count) != count):
-			return "", 0, "FirstAvailable device selection is not supported, unless all alternatives count as the same number of the same resource"
+		charge := nodegroups.Resources{resource: max(1, f.Count)}
+		if k > 0 && !maps.Equal(charge, out) || len(s.sources(f.DeviceClassName)) > 0 {
+			return nil, "FirstAvailable device selection is not supported, unless all alternatives count as the same number of the same resource, " +
+				"without sources"
 		}
-		resource, count = logical, max(1, a.count)
+		out = charge
 	}
-	return resource, count, ""
+	return out, ""
+}
+
+// mapped returns the resource that counts the devices of a request.
+func (s *Cache) mapped(class string, mode resourcev1.DeviceAllocationMode, ps *kueue.PodSet) (resource corev1.ResourceName, why string) {
+	if mode == resourcev1.DeviceAllocationModeAll {
+		return "", "AllocationMode 'All' is not supported: ask for a number of devices with ExactCount"
+	}
+	resource, ok := s.mapping(class)
+	if !ok {
+		return "", fmt.Sprintf("DeviceClass %s is not mapped in DRA configuration for podset %s: an administrator adds it to "+
+			"resources.deviceClassMappings", class, ps.Name)
+	}
+	return resource, ""
 }
 
 // RefusedClaims explains why the devices of a Workload cannot be counted; empty if they can.

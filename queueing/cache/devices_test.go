@@ -43,8 +43,10 @@ func TestClaimsCountAgainstQuota(t *testing.T) {
 		claim, requests string
 		// sidecar is the request of a sidecar container.
 		sidecar, overhead string
-		want              nodegroups.Resources
-		refused           string
+		// shared: the pods name a ResourceClaim.
+		shared  bool
+		want    nodegroups.Resources
+		refused string
 	}{
 		"a number of devices": {claim: "requests: [{name: r, exactly: {deviceClassName: gpu, allocationMode: ExactCount, count: 3}}]",
 			want: nodegroups.Resources{"example.com/gpus": 3}},
@@ -54,6 +56,13 @@ func TestClaimsCountAgainstQuota(t *testing.T) {
 			want: nodegroups.Resources{"example.com/gpus": 1, "example.com/nics": 2}},
 		"a selector does not count": {claim: "requests: [{name: r, exactly: {deviceClassName: gpu, count: 3, selectors: [{cel: {expression: 'true'}}]}}]",
 			want: nodegroups.Resources{"example.com/gpus": 3}},
+		"a request without a mode": {claim: "requests: [{name: r, exactly: {deviceClassName: gpu, count: 2}}]",
+			want: nodegroups.Resources{"example.com/gpus": 2}},
+		"constraints do not count": {claim: "requests: [{name: r, exactly: {deviceClassName: gpu, count: 2}}]\nconstraints: [{matchAttribute: example.com/numa}]",
+			want: nodegroups.Resources{"example.com/gpus": 2}},
+		"config does not count": {claim: "requests: [{name: r, exactly: {deviceClassName: gpu, count: 2}}]\nconfig: [{opaque: {driver: d, parameters: {a: 1}}}]",
+			want: nodegroups.Resources{"example.com/gpus": 2}},
+		"a claim that pods share": {shared: true, refused: "a ResourceClaim that pods share is not supported"},
 		"an administrator's": {claim: "requests: [{name: r, exactly: {deviceClassName: gpu, count: 3, adminAccess: true}}]",
 			want: nodegroups.Resources{}},
 		"alternatives of the same": {claim: "requests: [{name: r, firstAvailable: [{name: a, deviceClassName: big, count: 2}, {name: b, deviceClassName: gpu, count: 2}]}]",
@@ -97,6 +106,9 @@ func TestClaimsCountAgainstQuota(t *testing.T) {
 			}
 			if c.requests == "" || c.claim != "" {
 				ps.Template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimTemplateName: new("c")}}
+			}
+			if c.shared {
+				ps.Template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimName: new("c")}}
 			}
 			w.Spec.PodSets = []kueue.PodSet{ps}
 			s.Set(w) // before what it refers to

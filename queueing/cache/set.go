@@ -88,6 +88,10 @@ func (s *Cache) Set(object metav1.Object) {
 		s.setDeviceClass(o, false)
 	case *resourcev1.ResourceClaimTemplate:
 		s.setClaimTemplate(o, false)
+	case *resourcev1.ResourceSlice:
+		s.setSlice(o, false)
+	case *v1alpha1.NodeGroup:
+		s.setGroup(o, false)
 	}
 }
 
@@ -116,6 +120,12 @@ func (s *Cache) Delete(object metav1.Object) {
 		return
 	case *resourcev1.ResourceClaimTemplate:
 		s.setClaimTemplate(o, true)
+		return
+	case *resourcev1.ResourceSlice:
+		s.setSlice(o, true)
+		return
+	case *v1alpha1.NodeGroup:
+		s.setGroup(o, true)
 		return
 	case *kueue.WorkloadPriorityClass:
 		delete(s.Classes, o.Name)

@@ -15,6 +15,9 @@ type Settings struct {
 	Sharing *usage.Rules
 	// withoutProvisioner: nothing in the cluster serves ProvisioningRequests.
 	withoutProvisioner bool
+	// sourcesOf are the sources of each DeviceClass, and sourceDrivers the drivers that they name.
+	sourcesOf     map[string][]source
+	sourceDrivers map[string]bool
 
 	ClusterQueues map[string]*kueue.ClusterQueue
 	Cohorts       map[kueue.CohortReference]*kueue.Cohort
@@ -37,6 +40,13 @@ func newSettings(c config.Config) Settings {
 		Checks:        map[kueue.AdmissionCheckReference]*kueue.AdmissionCheck{},
 		Policies:      map[string]*v1alpha1.CapacityPolicy{},
 		RequestConfig: map[string]*kueue.ProvisioningRequestConfig{},
+		sourcesOf:     sourcesByClass(c.Resources),
+		sourceDrivers: map[string]bool{},
+	}
+	for _, sources := range s.sourcesOf {
+		for i := range sources {
+			s.sourceDrivers[sources[i].driver] = true
+		}
 	}
 	if c.AdmissionFairSharing != nil {
 		s.Sharing = new(usage.RulesFrom(c.AdmissionFairSharing))

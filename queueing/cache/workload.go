@@ -72,6 +72,8 @@ type Workload struct {
 	Requests []nodegroups.Resources
 	// refusedClaims are the reasons why claimed devices cannot be counted.
 	refusedClaims []string
+	// sourced: sources of resources.deviceClassMappings count its devices.
+	sourced bool
 	// Keys are the node labels that its pods select.
 	Keys []string
 	// Usage is its reserved quota; empty without quota.

@@ -2,6 +2,7 @@
 package config
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +40,13 @@ type Config struct {
 	NamespaceQuota bool `json:"namespaceQuota,omitempty"`
 	// FeatureGates enables features that are behind Kueue's feature gates of the same names, and off by default.
 	FeatureGates map[string]bool `json:"featureGates,omitempty"`
+}
+
+// CountsBySources reports whether counters or capacities of devices count against quota.
+func (c *Config) CountsBySources() bool {
+	return c.Resources != nil && slices.ContainsFunc(c.Resources.DeviceClassMappings, func(m kueueconfig.DeviceClassMapping) bool {
+		return len(m.Sources) > 0
+	})
 }
 
 // TASBalancedPlacement spreads the pods of a podSet that prefers a level of a Topology evenly over few of its domains.

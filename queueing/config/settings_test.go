@@ -40,7 +40,8 @@ var settings = map[string]struct {
 	"fairSharing":          {"{preemptionStrategies: [LessThanInitialShare]}", true},
 	"admissionFairSharing": {"{usageHalfLifeTime: 1h, usageSamplingInterval: 5m, resourceWeights: {cpu: 2}}", true},
 	"resources": {"{excludeResourcePrefixes: [example.com], quotaCheckStrategy: BlockUndeclared, transformations: [{input: cpu, " +
-		"outputs: {a: 1}}], deviceClassMappings: [{name: example.com/gpus, deviceClassNames: [gpu]}]}", true},
+		"outputs: {a: 1}}], deviceClassMappings: [{name: example.com/gpus, deviceClassNames: [gpu], sources: [{counter: {name: c, driver: d, " +
+		"deviceSelector: {cel: {expression: x}}}}]}]}", true},
 	"featureGates":            {"{TASBalancedPlacement: true}", true},
 	"objectRetentionPolicies": {"{workloads: {afterFinished: 1h, afterDeactivatedByKueue: 1h}}", true},
 	"visibilityServer":        {"{bindPort: 8082}", false},

@@ -7,12 +7,16 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning/fit"
 )
 
 // Validate returns the invalid fields, each with its value and what to write instead. Call SetDefaults before. Path is
@@ -169,7 +173,7 @@ func validateDeviceClasses(mappings []kueueconfig.DeviceClassMapping, path *fiel
 	if len(mappings) > mostMappings {
 		errs = append(errs, field.TooMany(path, len(mappings), mostMappings))
 	}
-	names, classes := map[corev1.ResourceName]bool{}, map[corev1.ResourceName]corev1.ResourceName{}
+	names, classes := map[corev1.ResourceName]bool{}, map[corev1.ResourceName]*kueueconfig.DeviceClassMapping{}
 	for i := range mappings {
 		m, path := &mappings[i], path.Index(i)
 		errs = append(errs, metav1validation.ValidateLabelName(string(m.Name), path.Child("name"))...)
@@ -180,9 +184,7 @@ func validateDeviceClasses(mappings []kueueconfig.DeviceClassMapping, path *fiel
 			errs = append(errs, field.Duplicate(path.Child("name"), m.Name))
 		}
 		names[m.Name] = true
-		if len(m.Sources) > 0 {
-			errs = append(errs, field.Forbidden(path.Child("sources"), "Muster counts devices, not yet their counters and capacities; remove it"))
-		}
+		errs = append(errs, validateSources(m.Sources, path.Child("sources"))...)
 		path = path.Child("deviceClassNames")
 		switch n := len(m.DeviceClassNames); {
 		case n == 0:
@@ -192,11 +194,134 @@ func validateDeviceClasses(mappings []kueueconfig.DeviceClassMapping, path *fiel
 		}
 		for k, class := range m.DeviceClassNames {
 			errs = append(errs, metav1validation.ValidateLabelName(string(class), path.Index(k))...)
-			if of, known := classes[class]; known {
-				errs = append(errs, field.Invalid(path.Index(k), class, fmt.Sprintf("it counts as %s already; name each class once", of)))
+			if other := classes[class]; other != nil {
+				errs = append(errs, validateSecondMapping(m, other, class, path.Index(k))...)
 			}
-			classes[class] = m.Name
+			classes[class] = m
 		}
+	}
+	return errs
+}
+
+// validateSecondMapping validates a DeviceClass that another mapping has already. Each of the two may count another counter.
+func validateSecondMapping(m, other *kueueconfig.DeviceClassMapping, class corev1.ResourceName, path *field.Path) field.ErrorList {
+	theirs := counters(other)
+	if m == other || len(theirs) == 0 || len(counters(m)) == 0 {
+		return field.ErrorList{field.Invalid(path, class, fmt.Sprintf("it counts as %s already; name each class once, or give both mappings "+
+			"sources with different counters", other.Name))}
+	}
+	for _, name := range counters(m) {
+		if slices.Contains(theirs, name) {
+			return field.ErrorList{field.Invalid(path, class, fmt.Sprintf("its counter %s counts as %s already; count each counter of a class once",
+				name, other.Name))}
+		}
+	}
+	return nil
+}
+
+// counters returns the names of the counters that a mapping counts.
+func counters(m *kueueconfig.DeviceClassMapping) (out []string) {
+	for i := range m.Sources {
+		if c := m.Sources[i].Counter; c != nil {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
+// Selectors returns the expressions of the sources of resources.deviceClassMappings, with their paths below that of the Config. The
+// compiler for them is not part of this package.
+func (c *Config) Selectors(path *field.Path) (expressions []string, paths []*field.Path) {
+	if c.Resources == nil {
+		return nil, nil
+	}
+	for i := range c.Resources.DeviceClassMappings {
+		for k := range c.Resources.DeviceClassMappings[i].Sources {
+			source := &c.Resources.DeviceClassMappings[i].Sources[k]
+			path := path.Child("resources", "deviceClassMappings").Index(i).Child("sources").Index(k)
+			if of := source.Counter; of != nil && of.DeviceSelector.CEL != nil {
+				expressions, paths = append(expressions, of.DeviceSelector.CEL.Expression), append(paths, path.Child("counter", selector...))
+			}
+			if of := source.Capacity; of != nil && of.DeviceSelector.CEL != nil {
+				expressions, paths = append(expressions, of.DeviceSelector.CEL.Expression), append(paths, path.Child("capacity", selector...))
+			}
+		}
+	}
+	return expressions, paths
+}
+
+// selector is the path of the expression in a source.
+var selector = []string{"deviceSelector", "cel", "expression"}
+
+func validateSources(sources []kueueconfig.DeviceClassSourceConfig, path *field.Path) (errs field.ErrorList) {
+	counter, capacity := false, false
+	for i := range sources {
+		source, path := &sources[i], path.Index(i)
+		counter, capacity = counter || source.Counter != nil, capacity || source.Capacity != nil
+		switch {
+		case source.Counter == nil && source.Capacity == nil:
+			errs = append(errs, field.Required(path, "give either counter or capacity"))
+		case source.Counter != nil && source.Capacity != nil:
+			errs = append(errs, field.Invalid(path, "counter and capacity", "give one of the two"))
+		case source.Counter != nil:
+			errs = append(errs, validateSource(source.Counter.Driver, &source.Counter.DeviceSelector, path.Child("counter"))...)
+			if problems := validation.IsDNS1123Label(source.Counter.Name); len(problems) > 0 {
+				errs = append(errs, field.Invalid(path.Child("counter", "name"), source.Counter.Name, "name a counter as the driver publishes it in "+
+					"consumesCounters: "+strings.Join(problems, "; ")))
+			}
+		default:
+			errs = append(errs, validateSource(source.Capacity.Driver, &source.Capacity.DeviceSelector, path.Child("capacity"))...)
+			errs = append(errs, validateCapacityName(string(source.Capacity.Name), path.Child("capacity", "name"))...)
+		}
+	}
+	if counter && capacity {
+		errs = append(errs, field.Invalid(path, "counter and capacity", "a mapping counts either counters or capacities; give them two mappings"))
+	}
+	return errs
+}
+
+// validateSource validates what counters and capacities have in common.
+func validateSource(driver string, of *resourcev1.DeviceSelector, path *field.Path) (errs field.ErrorList) {
+	const fix = "name the driver as its ResourceSlices do in spec.driver"
+	switch problems := validation.IsDNS1123Subdomain(driver); {
+	case driver == "":
+		errs = append(errs, field.Required(path.Child("driver"), fix))
+	case len(driver) > resourcev1.DriverNameMaxLength:
+		errs = append(errs, field.Invalid(path.Child("driver"), driver,
+			fmt.Sprintf("it may have at most %d characters", resourcev1.DriverNameMaxLength)))
+	case len(problems) > 0:
+		errs = append(errs, field.Invalid(path.Child("driver"), driver, fix+": "+strings.Join(problems, "; ")))
+	}
+	path = path.Child(selector[0], selector[1:]...)
+	switch {
+	case of.CEL == nil || of.CEL.Expression == "":
+		errs = append(errs, field.Required(path, "select the devices that count; true selects all of the driver"))
+	case fit.Identifies(of.CEL.Expression):
+		errs = append(errs, field.Invalid(path, of.CEL.Expression, "it reads what identifies one device; select by attributes that machines "+
+			"have in common, such as productName"))
+	}
+	return errs
+}
+
+// validateCapacityName requires the name of a capacity, with or without the domain of its driver.
+func validateCapacityName(name string, path *field.Path) (errs field.ErrorList) {
+	const fix = "name a capacity as the driver publishes it, such as gpu.example.com/memory"
+	domain, id, qualified := strings.Cut(name, "/")
+	if !qualified {
+		domain, id = "", name
+	}
+	problems := content.IsCIdentifier(id)
+	if len(id) > resourcev1.DeviceMaxIDLength {
+		problems = append(problems, fmt.Sprintf("the name may have at most %d characters", resourcev1.DeviceMaxIDLength))
+	}
+	if qualified {
+		problems = append(problems, validation.IsDNS1123Subdomain(strings.ToLower(domain))...)
+		if len(domain) > resourcev1.DeviceMaxDomainLength {
+			problems = append(problems, fmt.Sprintf("the domain may have at most %d characters", resourcev1.DeviceMaxDomainLength))
+		}
+	}
+	if len(problems) > 0 {
+		errs = append(errs, field.Invalid(path, name, fix+": "+strings.Join(problems, "; ")))
 	}
 	return errs
 }

@@ -55,6 +55,14 @@ var optional = []client.Object{
 	&resourcev1.DeviceClass{}, &resourcev1.ResourceClaimTemplate{},
 }
 
+// optionalFor are the optional kinds for these settings: only sources of quota look at devices.
+func optionalFor(settings config.Config) []client.Object {
+	if !settings.CountsBySources() {
+		return optional
+	}
+	return append(slices.Clip(optional), &resourcev1.ResourceSlice{}, &v1alpha1.NodeGroup{})
+}
+
 // servedAgain is how often the kinds of the cluster are listed while it lacks some.
 const servedAgain = 20 * time.Second
 
@@ -76,7 +84,8 @@ func Add(mgr ctrl.Manager, c Config) error {
 		Stepping: c.Stepping,
 		Alone:    !slices.ContainsFunc(kinds, isPolicy),
 	})
-	r := &runner{loop: l, informers: mgr.GetCache(), nodes: nodes, kinds: kinds, served: served, registry: c.Registry}
+	r := &runner{loop: l, informers: mgr.GetCache(), nodes: nodes, kinds: kinds, served: served,
+		settings: c.Settings, registry: c.Registry}
 	if err := mgr.Add(r); err != nil {
 		return fmt.Errorf("adding the loop of the queues: %w", err)
 	}
@@ -88,7 +97,7 @@ func isPolicy(o client.Object) bool { _, is := o.(*v1alpha1.CapacityPolicy); ret
 // kindsOf are the kinds to watch in a cluster.
 func kindsOf(scheme *runtime.Scheme, mapper meta.RESTMapper, settings config.Config) ([]client.Object, error) {
 	kinds := needed
-	for _, kind := range optional {
+	for _, kind := range optionalFor(settings) {
 		gvk, err := apiutil.GVKForObject(kind, scheme)
 		if err != nil {
 			return nil, fmt.Errorf("finding the kind of %T: %w", kind, err)
@@ -114,6 +123,7 @@ type runner struct {
 	// kinds are those to watch from the start, and served those as the cluster is now.
 	kinds    []client.Object
 	served   func() ([]client.Object, error)
+	settings config.Config
 	registry prometheus.Registerer
 }
 
@@ -173,7 +183,7 @@ func (r *runner) watchNew(ctx context.Context) {
 	log := ctrl.LoggerFrom(ctx).WithName("queues")
 	ticker := time.NewTicker(servedAgain)
 	defer ticker.Stop()
-	for slices.ContainsFunc(optional, func(o client.Object) bool { return !r.isWatched(o) }) {
+	for slices.ContainsFunc(optionalFor(r.settings), func(o client.Object) bool { return !r.isWatched(o) }) {
 		select {
 		case <-ctx.Done():
 			return

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -35,6 +37,13 @@ func TestWhichKindsAreWatched(t *testing.T) {
 		kueue.SchemeGroupVersion.WithKind("Cohort"), kueue.SchemeGroupVersion.WithKind("Topology"), kueue.SchemeGroupVersion.WithKind("AdmissionCheck"),
 		kueue.SchemeGroupVersion.WithKind("ProvisioningRequestConfig"),
 	}
+	ofDevices := []schema.GroupVersionKind{v1alpha1.GroupVersion.WithKind("NodeGroup")}
+	for _, kind := range []string{"DeviceClass", "ResourceClaimTemplate", "ResourceSlice"} {
+		ofDevices = append(ofDevices, resourcev1.SchemeGroupVersion.WithKind(kind))
+	}
+	mapping := func(sources []kueueconfig.DeviceClassSourceConfig) config.Config {
+		return config.Config{Resources: &kueueconfig.Resources{DeviceClassMappings: []kueueconfig.DeviceClassMapping{{Sources: sources}}}}
+	}
 	for name, tt := range map[string]struct {
 		installed []schema.GroupVersionKind
 		settings  config.Config
@@ -46,6 +55,13 @@ func TestWhichKindsAreWatched(t *testing.T) {
 			installed: append(slices.Clone(kueues), v1alpha1.GroupVersion.WithKind("CapacityPolicy"),
 				autoscaling.SchemeGroupVersion.WithKind("ProvisioningRequest")),
 			want: always + " Cohort Topology AdmissionCheck ProvisioningRequestConfig CapacityPolicy ProvisioningRequest",
+		},
+		"devices by number": {
+			installed: ofDevices, settings: mapping(nil), want: always + " DeviceClass ResourceClaimTemplate",
+		},
+		"devices by what they take of a machine": {
+			installed: ofDevices, settings: mapping([]kueueconfig.DeviceClassSourceConfig{{}}),
+			want: always + " DeviceClass ResourceClaimTemplate ResourceSlice NodeGroup",
 		},
 		"with the quotas of namespaces": {settings: config.Config{NamespaceQuota: true}, want: always + " ResourceQuota"},
 		"another version of a kind is not that kind": {

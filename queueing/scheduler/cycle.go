@@ -17,6 +17,7 @@ func (s *Cycle) Run() (out []lifecycle.Verdict) {
 		s.cache.Rebuild()
 	}
 	s.cache.RequeueForNodes()
+	s.cache.RereadDevices()
 	s.cache.Sample(s.now)
 	for _, w := range s.cache.Timers.Expired(s.now) {
 		s.cache.MarkDue(w.Object.UID)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -191,6 +192,31 @@ func TestFixesOfKueueAreJudged(t *testing.T) {
 	}
 	if len(numbers) < 200 {
 		t.Errorf("the table has %d rows", len(numbers))
+	}
+}
+
+// TestKueuesCasesOfDevicesAreJudged: each table of the page has a row for each case, numbered from 1, with one of the four verdicts;
+// held names a test. TestTestsAndTargetsExist checks that the test exists.
+func TestKueuesCasesOfDevicesAreJudged(t *testing.T) {
+	judged := regexp.MustCompile("^((does not apply|differs): \\S.*|held: `Test[A-Z]\\w*`.*|not tried)$")
+	var rows []int
+	for line := range strings.SplitSeq(read(t, filepath.Join(root, "docs/kueue-dra.md")), "\n") {
+		cells := strings.Split(strings.Trim(line, "| "), " | ")
+		switch {
+		case !strings.HasPrefix(line, "| ") || cells[0] == "---":
+			continue
+		case cells[0] == "number":
+			rows = append(rows, 0)
+			continue
+		}
+		rows[len(rows)-1]++
+		if len(cells) != 3 || cells[1] == "" || !judged.MatchString(cells[2]) || cells[0] != strconv.Itoa(rows[len(rows)-1]) {
+			t.Errorf("the row is none, or its number is not the next: %s", line)
+		}
+	}
+	// The last table has cases of other suites.
+	if want := []int{13, 8, 7, 56}; len(rows) != 5 || !slices.Equal(rows[:4], want) {
+		t.Errorf("the tables have %v rows, want %v and those of other suites", rows, want)
 	}
 }
 

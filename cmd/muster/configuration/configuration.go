@@ -18,6 +18,7 @@ import (
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 
 	"github.com/muster-dev/muster/deploy/document"
+	"github.com/muster-dev/muster/provisioning/devices"
 	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/jobs/kinds"
@@ -237,10 +238,26 @@ func read(text []byte, namespace string) (*Configuration, document.Faults, error
 	}
 	own.Queueing.SetDefaults(namespace)
 	d.Take(own.Queueing.Validate(namespace, path))
+	d.Take(compileSelectors(&own.Queueing.Config, path))
 	var wrong field.ErrorList
 	own.Queueing.Kinds, wrong = kinds.CompileAll(own.Queueing.JobKinds, path.Child("jobKinds"))
 	d.Take(wrong)
 	return own, found, d.Err()
+}
+
+// compileSelectors returns an error for each selector of devices that does not compile.
+func compileSelectors(c *config.Config, path *field.Path) (errs field.ErrorList) {
+	expressions, paths := c.Selectors(path)
+	if len(expressions) == 0 {
+		return nil
+	}
+	selectors := devices.NewSelectors()
+	for i, expression := range expressions {
+		if err := selectors.Compile(expression); expression != "" && err != nil {
+			errs = append(errs, field.Invalid(paths[i], expression, fmt.Sprintf("it is no CEL expression of a device: %v", err)))
+		}
+	}
+	return errs
 }
 
 // unknown returns the error for a text of neither kind. If it is not a YAML mapping, the

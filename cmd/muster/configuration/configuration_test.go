@@ -72,8 +72,38 @@ func TestErrorsHaveLineFieldValueAndFix(t *testing.T) {
 		{"a strategy that there is not", head + "queueing:\n  resources: {quotaCheckStrategy: Sometimes}\n", []string{`Unsupported value: "Sometimes": supported values: "BlockUndeclared", "IgnoreUndeclared"`}},
 		{"outputs that are pods", head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n      outputs: {pods: 1}\n", []string{
 			`f.yaml:7: queueing.resources.transformations[0].outputs[pods]: Invalid value: "pods": pods are counted by themselves`}},
-		{"sources of devices", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{counter: {name: c, driver: d}}]}]\n", []string{
-			"queueing.resources.deviceClassMappings[0].sources: Forbidden", "remove it"}},
+		{"a source of nothing", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[0].sources[0]: Required value: give either counter or capacity"}},
+		{"a source of both", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{counter: {name: c, driver: d, deviceSelector: {cel: {expression: \"true\"}}}, capacity: {name: c, driver: d, deviceSelector: {cel: {expression: \"true\"}}}}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[0].sources[0]: Invalid value: \"counter and capacity\": give one of the two"}},
+		{"counters beside capacities", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{counter: {name: c, driver: d, deviceSelector: {cel: {expression: \"true\"}}}}, {capacity: {name: c, driver: d, deviceSelector: {cel: {expression: \"true\"}}}}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[0].sources: Invalid value: \"counter and capacity\": a mapping counts either counters or capacities"}},
+		{"a counter that no driver publishes", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{counter: {name: Memory, driver: d, deviceSelector: {cel: {expression: \"true\"}}}}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[0].sources[0].counter.name: Invalid value: \"Memory\": name a counter as the driver publishes it"}},
+		{"a source without a driver", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{counter: {name: c, deviceSelector: {cel: {expression: \"true\"}}}}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[0].sources[0].counter.driver: Required value: name the driver as its ResourceSlices do in spec.driver"}},
+		{"a source of a driver that cannot be", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{counter: {name: c, driver: D, deviceSelector: {cel: {expression: \"true\"}}}}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[0].sources[0].counter.driver: Invalid value: \"D\": name the driver"}},
+		{"a source of a driver with a long name", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{counter: {name: c, driver: " + strings.Repeat("d", 64) + ", deviceSelector: {cel: {expression: \"true\"}}}}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[0].sources[0].counter.driver: Invalid value:", "it may have at most 63 characters"}},
+		{"a source that selects nothing", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{capacity: {name: c, driver: d}}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[0].sources[0].capacity.deviceSelector.cel.expression: Required value: select the devices that count; true selects all"}},
+		{"a source that selects one device", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{capacity: {name: c, driver: d, deviceSelector: {cel: {expression: \"device.attributes['d'].uuid == 'u'\"}}}}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[0].sources[0].capacity.deviceSelector.cel.expression: Invalid value:", "select by attributes that machines have in common"}},
+		{"a source with a selector that is none", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{counter: {name: c, driver: d, deviceSelector: {cel: {expression: \"devices\"}}}}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[0].sources[0].counter.deviceSelector.cel.expression: Invalid value: \"devices\": it is no CEL expression of a device", "undeclared reference"}},
+		{"a capacity of two domains", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{capacity: {name: a/b/c, driver: d, deviceSelector: {cel: {expression: \"true\"}}}}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[0].sources[0].capacity.name: Invalid value: \"a/b/c\": name a capacity as the driver publishes it"}},
+		{"a capacity of an empty domain", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{capacity: {name: /c, driver: d, deviceSelector: {cel: {expression: \"true\"}}}}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[0].sources[0].capacity.name: Invalid value: \"/c\""}},
+		{"a capacity with a long name", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{capacity: {name: " + strings.Repeat("c", 33) + ", driver: d, deviceSelector: {cel: {expression: \"true\"}}}}]}]\n", []string{
+			"the name may have at most 32 characters"}},
+		{"a capacity of a long domain", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{capacity: {name: " + strings.Repeat("c", 64) + "/c, driver: d, deviceSelector: {cel: {expression: \"true\"}}}}]}]\n", []string{
+			"the domain may have at most 63 characters"}},
+		{"one counter of a class twice", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{counter: {name: c, driver: d, deviceSelector: {cel: {expression: \"true\"}}}}]}, {name: big, deviceClassNames: [gpu], sources: [{counter: {name: e, driver: d, deviceSelector: {cel: {expression: \"true\"}}}}, {counter: {name: c, driver: d, deviceSelector: {cel: {expression: \"true\"}}}}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[1].deviceClassNames[0]: Invalid value: \"gpu\": its counter c counts as gpu already"}},
+		{"counters of a class that counts by number", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu]}, {name: big, deviceClassNames: [gpu], sources: [{counter: {name: c, driver: d, deviceSelector: {cel: {expression: \"true\"}}}}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[1].deviceClassNames[0]: Invalid value: \"gpu\": it counts as gpu already", "or give both mappings sources with different counters"}},
 		{"devices of two names", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu]}, {name: big, deviceClassNames: [gpu]}]\n", []string{
 			"queueing.resources.deviceClassMappings[1].deviceClassNames[0]", "it counts as gpu already"}},
 		{"kept for less than no time", head + "queueing:\n  objectRetentionPolicies: {workloads: {afterFinished: -1s}}\n", []string{`f.yaml:4: queueing.objectRetentionPolicies.workloads.afterFinished: Invalid value: "-1s"`}},
@@ -243,6 +273,29 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
 	want := []string{"webhook", "leaderElection.resourceName", "internalCertManagement", "controller", "clientConnection"}
 	if diff := cmp.Diff(want, told); diff != "" {
 		t.Errorf("warnings (-want +got)\n%s", diff)
+	}
+}
+
+// TestSourcesOfQuotaAreRead: two counters of one class count as two resources.
+func TestSourcesOfQuotaAreRead(t *testing.T) {
+	c, _, err := load(t, kueueHead+`
+resources:
+  deviceClassMappings:
+  - name: gpu-memory
+    deviceClassNames: [mig.example.com]
+    sources: [{counter: {name: memory, driver: gpu.example.com, deviceSelector: {cel: {expression: "device.driver == 'gpu.example.com'"}}}}]
+  - name: gpu-slices
+    deviceClassNames: [mig.example.com]
+    sources: [{counter: {name: slices, driver: gpu.example.com, deviceSelector: {cel: {expression: "true"}}}}]
+  - name: shared-memory
+    deviceClassNames: [shared.example.com]
+    sources: [{capacity: {name: gpu.example.com/memory, driver: gpu.example.com, deviceSelector: {cel: {expression: "device.allowMultipleAllocations"}}}}]
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of := c.Queueing.Resources.DeviceClassMappings; len(of) != 3 || of[2].Sources[0].Capacity.Name != "gpu.example.com/memory" {
+		t.Errorf("it was read as %+v", of)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/devices"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/scaledown"
 	"github.com/muster-dev/muster/provisioning/when"
@@ -149,6 +150,7 @@ func New(c client.Client, live client.Reader, config Config) *Loop {
 	if l.stepping == nil {
 		l.stepping = func(step func()) { step() }
 	}
+	l.state.CountWith(devices.NewSelectors())
 	l.writer.Recorder = config.Recorder
 	l.writer.Now = func() time.Time { return l.now() }
 	if config.Alone {
