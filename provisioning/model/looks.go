@@ -35,7 +35,7 @@ func (m *Model) snapshotAt(now time.Time) planner.Snapshot {
 		}
 	}
 	s := *m.snapshot
-	s.Answering = m.Pulse.Since(now)
+	s.Answering = m.APIServer.Since(now)
 	s.Now, s.Nodes, s.Objects, s.Memo = now, s.Nodes.Clone(), m.claimable.lookup(m.objects.Copy()), planner.NewMemo()
 	return s
 }

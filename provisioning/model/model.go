@@ -16,9 +16,9 @@ import (
 
 	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/model/consumers"
+	"github.com/muster-dev/muster/provisioning/model/liveness"
 	"github.com/muster-dev/muster/provisioning/model/losses"
 	"github.com/muster-dev/muster/provisioning/model/objects"
-	"github.com/muster-dev/muster/provisioning/model/pulse"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -28,8 +28,8 @@ type Model struct {
 	clock   clock.PassiveClock
 	served  transaction.Server
 	process string // identified by its start time
-	// Pulse is the latency of the control plane.
-	Pulse *pulse.Pulse
+	// APIServer is since when the control plane answers.
+	APIServer *liveness.APIServer
 
 	// deciding serialises decisions, see Decide.
 	deciding sync.Mutex
@@ -65,7 +65,7 @@ func New(c clock.PassiveClock, served transaction.Server) *Model {
 		clock: c, served: served, process: strconv.FormatInt(c.Now().UnixNano(), 36),
 		policies: newPolicies(), requests: newRequests(), consumers: consumers.New(c.Now()), losses: losses.Losses{},
 		machines: newMachines(), unanswered: map[types.UID]map[transaction.CallKey]transaction.Unanswered{},
-		claimable: newClaimable(), Pulse: pulse.New(c),
+		claimable: newClaimable(), APIServer: liveness.New(c),
 	}
 	m.groups = newGroups(&m.claimable)
 	m.specs = newSpecs(m.lookup, &m.objects, &m.policies)

@@ -45,8 +45,8 @@ type Cluster struct {
 	// cluster connects before. It is zero for never.
 	Stopped bool
 	StopsAt time.Time
-	// Unawarded: the cluster is not connected, and no award was sent there since it was nominated, so a copy there has taken nothing.
-	Unawarded bool
+	// Ungranted: the cluster is not connected, and no grant was sent there since it was nominated, so a copy there has taken nothing.
+	Ungranted bool
 	// Copy is the job's Workload there; nil if there is none.
 	Copy *Copy
 	// Prospect forecasts the job there; nil if there is no forecast.
@@ -78,7 +78,7 @@ type Copy struct {
 	Changed string
 	// Refused is why the worker does not admit it. It is empty while the worker may still admit it.
 	Refused Reason
-	// Unjudged: its worker has not evaluated it since its award.
+	// Unjudged: its worker has not evaluated it since its grant.
 	Unjudged bool
 	// Unclear: its worker reports the same reason for a copy that it has not evaluated yet.
 	Unclear bool
@@ -107,7 +107,7 @@ const (
 	Late Reason = "Late"
 	// Lost: the cluster is cut off, and its fence has stopped the job.
 	Lost Reason = "Lost"
-	// Unreached: the cluster is cut off, and was not awarded the job.
+	// Unreached: the cluster is cut off, and was not granted the job.
 	Unreached Reason = "Unreached"
 	// NoCopy: no copy was created in the worker.
 	NoCopy Reason = "NoCopy"

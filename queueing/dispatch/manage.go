@@ -10,7 +10,7 @@ import (
 // is created with a gate, and the gate is only removed from a copy that was observed: a copy whose creation was late, or whose
 // response was lost, takes nothing.
 //
-//	Nominate ──▶ Offer ──▶ Award ──▶ Commit ──▶ Follow ──▶ Finish
+//	Nominate ──▶ Offer ──▶ Grant ──▶ Commit ──▶ Follow ──▶ Finish
 //	    ▲          │         │                    │
 //	    └── Clear ◀┴ refused ┘                    └ evicted there, or gone ──▶ Retry ──▶ Clear
 func Manage(j *Job, clusters []Cluster, now time.Time) Step {
@@ -74,7 +74,7 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 			if isKept {
 				s.Record.In = append(s.Record.In, c.Name) // the next copy is created there
 			}
-		case !needed && held && (c.Stopped || c.Unawarded): // a copy without award has a gate
+		case !needed && held && (c.Stopped || c.Ungranted): // a copy without grant has a gate
 			stopped = true
 		case !needed && held:
 			s.Record.In = append(s.Record.In, c.Name)
@@ -131,7 +131,7 @@ func advanceOne(j *Job, c *Cluster) (s Step, found bool) {
 	case c.Idle != "":
 		return s, false
 	case w.Gated:
-		s.Do = Award
+		s.Do = Grant
 	default:
 		return s, false
 	}

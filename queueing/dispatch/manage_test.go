@@ -44,7 +44,7 @@ func TestManage(t *testing.T) {
 		j.Record.Fence = &Fence{Cluster: "a", After: metav1.Duration{Duration: 10 * time.Minute}}
 	}
 	fenced := func(c Cluster) Cluster { c.Fence = 10 * time.Minute; return c }
-	unawarded := func(c Cluster) Cluster { c = cut(c); c.Unawarded = true; return c }
+	ungranted := func(c Cluster) Cluster { c = cut(c); c.Ungranted = true; return c }
 	deleted := func(c Cluster) Cluster { c.Deleted, c.Lacks = true, "its MultiKueueCluster"; return c }
 	stopped := func(name string) Cluster { return Cluster{Name: name, Stopped: true} }
 	for _, c := range []struct {
@@ -62,18 +62,18 @@ func TestManage(t *testing.T) {
 		{name: "it gets a copy, unless it has one", job: asked(), clusters: []Cluster{cluster("a"), cluster("b")}, want: Offer, cluster: "a", in: "a"},
 		{name: "not while it cannot be reached", job: asked(), clusters: []Cluster{cut(cluster("a")), cluster("b")}, want: Rest, in: "a",
 			message: "cluster a cannot be reached"},
-		{name: "unless nothing was awarded there: it leaves at once", job: asked(), clusters: []Cluster{unawarded(cluster("a")), cluster("b")},
-			want: Withdraw, message: "cluster a cannot be reached, and was not awarded the job"},
+		{name: "unless nothing was granted there: it leaves at once", job: asked(), clusters: []Cluster{ungranted(cluster("a")), cluster("b")},
+			want: Withdraw, message: "cluster a cannot be reached, and was not granted the job"},
 		{name: "then the next is named", job: asked(withdrawn, func(j *Job) { j.Record.In = nil }),
-			clusters: []Cluster{unawarded(cluster("a")), cluster("b")}, want: Nominate, cluster: "b", in: "b"},
+			clusters: []Cluster{ungranted(cluster("a")), cluster("b")}, want: Nominate, cluster: "b", in: "b"},
 		{name: "and a copy that came there after all is deleted", job: asked(func(j *Job) { j.Nominated, j.Record.In = []string{"b"}, []string{"b"} }),
 			clusters: []Cluster{cluster("a", Copy{Gated: true}), cluster("b", Copy{Reserved: true})}, want: Clear, gone: "a", in: "b"},
 		{name: "a job that asks for several leaves that one alone", job: asked(func(j *Job) {
 			j.Hedge, j.Nominated, j.Record.In = 2, []string{"a", "b"}, []string{"a", "b"}
-		}), clusters: []Cluster{unawarded(cluster("a")), cluster("b", Copy{Reserved: true})}, want: Withdraw, in: "b"},
+		}), clusters: []Cluster{ungranted(cluster("a")), cluster("b", Copy{Reserved: true})}, want: Withdraw, in: "b"},
 		{name: "nor if it lacks the queue", job: asked(), clusters: []Cluster{lacks(cluster("a"), "the queue"), cluster("b")}, want: Withdraw, in: "a",
 			message: "it lacks the queue"},
-		{name: "a copy with a gate is awarded", job: asked(), clusters: []Cluster{cluster("a", Copy{UID: "1", Gated: true})}, want: Award, cluster: "a", in: "a"},
+		{name: "a copy with a gate is granted", job: asked(), clusters: []Cluster{cluster("a", Copy{UID: "1", Gated: true})}, want: Grant, cluster: "a", in: "a"},
 		{name: "not one that was edited", job: asked(), clusters: []Cluster{cluster("a", Copy{UID: "1", Gated: true, Changed: "its count"}), cluster("b")},
 			want: Withdraw, in: "a", message: "its count"},
 		{name: "though no other cluster can be asked", job: asked(), clusters: []Cluster{cluster("a", Copy{UID: "1", Gated: true, Changed: "its count"})},
@@ -112,7 +112,7 @@ func TestManage(t *testing.T) {
 			cluster: "a", in: "a"},
 		{name: "one that is only held is waited for", job: asked(runs), clusters: []Cluster{cluster("a", Copy{Admitted: true, Held: true}), cluster("b")},
 			want: Follow, cluster: "a", in: "a"},
-		{name: "a copy that is not awarded yet is not where nothing queues", job: asked(),
+		{name: "a copy that is not granted yet is not where nothing queues", job: asked(),
 			clusters: []Cluster{idle(cluster("a", Copy{Gated: true})), cluster("b")}, want: Withdraw, in: "a", message: "its Lease is not renewed"},
 		{name: "its copy is being deleted", job: asked(runs), clusters: []Cluster{cluster("a", Copy{Admitted: true, Leaving: true})}, want: Retry, cluster: "a", in: "a"},
 		{name: "its copy is gone, by a live read", job: asked(runs), clusters: []Cluster{cluster("a")}, want: Retry, cluster: "a", gone: "a", in: "a",
@@ -121,8 +121,8 @@ func TestManage(t *testing.T) {
 
 		{name: "a copy gets the fence of its cluster", job: asked(withdrawn, func(j *Job) { j.Record.In = nil }), clusters: []Cluster{fenced(cluster("a"))},
 			want: Nominate, cluster: "a", in: "a", fence: "a 10m0s"},
-		{name: "one with it is awarded", job: asked(behind), clusters: []Cluster{fenced(cluster("a", Copy{Gated: true, Fence: 10 * time.Minute}))},
-			want: Award, cluster: "a", in: "a", fence: "a 10m0s"},
+		{name: "one with it is granted", job: asked(behind), clusters: []Cluster{fenced(cluster("a", Copy{Gated: true, Fence: 10 * time.Minute}))},
+			want: Grant, cluster: "a", in: "a", fence: "a 10m0s"},
 		{name: "one without is not", job: asked(behind), clusters: []Cluster{fenced(cluster("a", Copy{Gated: true}))}, want: Clear, gone: "a", in: "a",
 			fence: "a 10m0s"},
 		{name: "nor one with another", job: asked(behind), clusters: []Cluster{fenced(cluster("a", Copy{Gated: true, Fence: time.Hour}))}, want: Clear, gone: "a",

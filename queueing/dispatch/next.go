@@ -49,8 +49,8 @@ const (
 
 	// Offer creates a copy with a gate in the cluster.
 	Offer
-	// Award removes the gate, so that the copy may take quota and machines.
-	Award
+	// Grant removes the gate, so that the copy may take quota and machines.
+	Grant
 	// Commit records that the cluster runs the job.
 	Commit
 	// Follow creates the job in the cluster and copies its status to the manager.
@@ -64,7 +64,7 @@ const (
 )
 
 func (a Action) String() string {
-	return [...]string{"Rest", "Nominate", "Withdraw", "Offer", "Award", "Commit", "Follow", "Finish", "Retry", "Clear"}[a]
+	return [...]string{"Rest", "Nominate", "Withdraw", "Offer", "Grant", "Commit", "Follow", "Finish", "Retry", "Clear"}[a]
 }
 
 // Step is the next thing to do for a job.
@@ -165,7 +165,7 @@ func awaitOne(j *Job, name string, clusters []Cluster, now time.Time) Step {
 	case c.Stopped:
 		record = at(record.Refused(Refusal{Cluster: c.Name, Reason: Lost, Message: lost(c.Name), At: now}), now)
 		return Step{Do: Withdraw, Record: record, Message: lost(c.Name)}
-	case c.Unawarded:
+	case c.Ungranted:
 		return leave(record, c, now)
 	case !c.Connected:
 		return unreached(s, c, "cluster %s cannot be reached, and may run the job")
@@ -211,10 +211,10 @@ func awaitOne(j *Job, name string, clusters []Cluster, now time.Time) Step {
 // noOther is why a job stays in a cluster that does not run it.
 const noOther = "; no other cluster can be asked now"
 
-// leave withdraws a cluster that was not awarded the job, and removes it from the record. Its copy has a gate, even if it is created
+// leave withdraws a cluster that was not granted the job, and removes it from the record. Its copy has a gate, even if it is created
 // late, and is deleted once the cluster is connected again.
 func leave(record Record, c *Cluster, now time.Time) Step {
-	why := fmt.Sprintf("cluster %s cannot be reached, and was not awarded the job", c.Name)
+	why := fmt.Sprintf("cluster %s cannot be reached, and was not granted the job", c.Name)
 	record = at(record.Refused(Refusal{Cluster: c.Name, Reason: Unreached, Message: why, At: now}), now)
 	record.In = slices.DeleteFunc(slices.Clone(record.In), func(name string) bool { return name == c.Name })
 	return Step{Do: Withdraw, Record: record, Message: why}

@@ -18,8 +18,8 @@ const (
 	OriginAnnotation = "muster.dev/origin-uid"
 	// ManagerAnnotation of a copy is the UID of the namespace kube-system of its manager.
 	ManagerAnnotation = "muster.dev/origin-manager"
-	// Gate holds a copy back until it is awarded.
-	Gate = "muster.dev/award"
+	// Gate holds a copy back until it is granted.
+	Gate = "muster.dev/grant"
 )
 
 // ClusterUIDAnnotation of a MultiKueueCluster is the UID of the namespace kube-system in the first cluster that its kubeconfig led to. A

@@ -142,7 +142,7 @@ func (w *world) clusters(record *Record, as reading) (out []Cluster) {
 		c := Cluster{Name: x.name, Connected: x.connected, Deleted: x.deleted}
 		now := w.skewed(w.muster.skew)
 		if f := record.Fence; !c.Connected {
-			c.Unawarded = w.managed && w.muster.named[c.Name]
+			c.Ungranted = w.managed && w.muster.named[c.Name]
 			if f != nil && f.Cluster == c.Name && w.fenced {
 				c.StopsAt = w.now.Add(f.Stops(time.Minute) - x.renewal.Silent(now))
 				c.Stopped = !w.now.Before(c.StopsAt)
@@ -241,7 +241,7 @@ func (w *world) name(v version, s Step) outcome {
 	if s.Do == Withdraw {
 		w.moves++
 		if n := len(s.Record.Refusals); n > 0 && s.Record.Refusals[n-1].Reason == Unreached {
-			w.seen["moved before its award"]++
+			w.seen["moved before its grant"]++
 		}
 		if n := len(s.Record.Refusals); n > 0 && s.Record.Refusals[n-1].Reason == Lost {
 			w.seen["moved behind a fence"]++
@@ -280,13 +280,13 @@ func (w *world) manage(v version) (s Step, is outcome) {
 		return s, w.name(v, s)
 	case Offer:
 		return s, w.offer(x, s)
-	case Award:
+	case Grant:
 		delete(w.muster.named, x.name)
 		if !reached(x) && !x.lossy {
 			return s, failed
 		}
-		takes := w.late("late award")
-		x.awards = append(x.awards, award{w.now.Add(takes), find(clusters, s.Cluster).Copy.UID})
+		takes := w.late("late grant")
+		x.grants = append(x.grants, grant{w.now.Add(takes), find(clusters, s.Cluster).Copy.UID})
 		if !reached(x) {
 			w.seen["answer lost"]++
 		}

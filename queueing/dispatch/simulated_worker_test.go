@@ -109,7 +109,7 @@ type arrival struct {
 	answered bool
 }
 
-type award struct {
+type grant struct {
 	at  time.Time
 	uid types.UID
 }
@@ -195,13 +195,13 @@ func (w *world) work(x *worker) {
 		return true
 	})
 	c := x.copy
-	x.awards = slices.DeleteFunc(x.awards, func(a award) bool {
+	x.grants = slices.DeleteFunc(x.grants, func(a grant) bool {
 		if w.now.Before(a.at) {
 			return false
 		}
 		if c != nil && c.UID == a.uid && c.Gated {
 			c.Gated, c.Unjudged, c.since = false, true, w.now
-			w.note("the copy in %s is awarded", x.name)
+			w.note("the copy in %s is granted", x.name)
 			w.updateCaches(x)
 		}
 		return true

@@ -28,8 +28,8 @@ func TestOneClusterSpends(t *testing.T) {
 			"rejected")
 	})
 	t.Run("muster", func(t *testing.T) {
-		simulate(t, true, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "late create", "late award",
-			"stalled", "manager evicts", "foreign", "without queue", "refuses copies", "declared dead", "moved before its award",
+		simulate(t, true, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "late create", "late grant",
+			"stalled", "manager evicts", "foreign", "without queue", "refuses copies", "declared dead", "moved before its grant",
 			"deleted here", "made again here", "wiped", "its name deleted", "cleared after that", "hangs", "left for its silence",
 			"left idle", "not started", "rejected", "edited", "refuses the job", "swapped", "deleted by its TTL",
 			"cleared after its end")
@@ -44,7 +44,7 @@ func TestHedgedClustersSpend(t *testing.T) {
 // TestOneClusterSpendsBehindFences: workers are cut off for longer than their fence, processes restart with other clocks, and the
 // manager's calls arrive late. The job is never in two workers, and it leaves a worker that is cut off.
 func TestOneClusterSpendsBehindFences(t *testing.T) {
-	simulate(t, true, "cut for long", "worker restarts", "crash", "late answer", "late create", "late award", "stopped by its fence",
+	simulate(t, true, "cut for long", "worker restarts", "crash", "late answer", "late create", "late grant", "stopped by its fence",
 		"moved behind a fence", "forgiven")
 }
 
@@ -181,8 +181,8 @@ type worker struct {
 	copy                *remote
 	// arrives are creations of copies that are under way.
 	arrives []arrival
-	// awards are the removals of gates that are under way.
-	awards []award
+	// grants are the removals of gates that are under way.
+	grants []grant
 	// listener is the worker's side of its fence, renewal the manager's.
 	listener listener
 	renewal  Renewal
@@ -227,7 +227,7 @@ type actor struct {
 	skew time.Duration
 	// begins is when its next process starts; zero while one runs.
 	begins time.Time
-	// named are the clusters that its process has nominated, and not awarded since.
+	// named are the clusters that its process has nominated, and not granted since.
 	named map[string]bool
 }
 
@@ -395,7 +395,7 @@ func (w *world) mishap() {
 			// Its MultiKueueCluster leads to another cluster until an admin confirms it.
 			w.seen["wiped"]++
 			w.note("%s is wiped", x.name)
-			x.copy, x.arrives, x.awards, w.ended = nil, nil, nil, nil
+			x.copy, x.arrives, x.grants, w.ended = nil, nil, nil, nil
 			x.cutUntil, x.lossy = later(x.cutUntil, w.now.Add(w.within(3*time.Minute))), false
 			w.updateCaches(x)
 		case x.quiet && w.now.Before(x.cutUntil):

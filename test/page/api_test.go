@@ -184,7 +184,7 @@ func (s *stream) Write(text []byte) (int, error) {
 	_, data, ok := strings.Cut(string(text), "data: ")
 	var p struct{ Version string }
 	if err := json.Unmarshal([]byte(strings.TrimSpace(data)), &p); !ok || err != nil {
-		return 0, errors.Join(errors.New("it is no pulse"), err)
+		return 0, errors.Join(errors.New("it is no heartbeat"), err)
 	}
 	s.versions[p.Version] = true
 	return len(text), nil

@@ -382,17 +382,17 @@ func TestIsLive(t *testing.T) {
 	p := listen(t, w, "", "127.0.0.1:0")
 	home := "http://" + p.address
 	tab := b.open(home, desktop)
-	tab.reads("#pulse", "Live")
+	tab.reads("#heartbeat", "Live")
 	tab.must(tab.eval("document.title = 'the same page'", nil))
 	w.add(waiting("vision", "late", 1, time.Minute))
 	tab.reads("h1", "4 jobs pending")
 
 	w.silence(time.Now())
-	tab.reads("#pulse", "Stale since")
+	tab.reads("#heartbeat", "Stale since")
 	tab.reads(".notice", "The cluster does not answer: connection refused. The page shows the last known state.")
 	tab.reads("h1", "4 jobs pending")
 	w.silence(time.Time{})
-	tab.reads("#pulse", "Live")
+	tab.reads("#heartbeat", "Live")
 	tab.quiet(home)
 
 	p.stop()
@@ -400,7 +400,7 @@ func TestIsLive(t *testing.T) {
 	tab.picture("stale", false)
 	w.add(waiting("vision", "later", 1, time.Minute))
 	listen(t, w, "", p.address)
-	tab.reads("#pulse", "Live")
+	tab.reads("#heartbeat", "Live")
 	tab.reads("h1", "5 jobs pending")
 	tab.holds("document.title === 'the same page'")
 }

@@ -84,7 +84,7 @@ func TestOnASandbox(t *testing.T) {
 	if err := running.Pause(cluster.APIServer); err != nil {
 		t.Fatal(err)
 	}
-	tab.reads("#pulse", "Stale since")
+	tab.reads("#heartbeat", "Stale since")
 	tab.reads(".notice", "The cluster does not answer")
 	tab.reads(".heat", "h100")
 	if err := running.Resume(cluster.APIServer); err != nil {
@@ -93,7 +93,7 @@ func TestOnASandbox(t *testing.T) {
 	if err := running.WaitReady(t.Context(), cluster.APIServer); err != nil {
 		t.Fatal(err)
 	}
-	tab.reads("#pulse", "Live")
+	tab.reads("#heartbeat", "Live")
 	tab.click("nav [data-view=queue]")
 	job.SetName("another")
 	if err := kube.Create(t.Context(), job); err != nil {

@@ -166,7 +166,7 @@ func (s *Server) wait() <-chan struct{} {
 	return s.news
 }
 
-// tell sends a pulse to every open page.
+// notify sends a heartbeat to every open page.
 func (s *Server) notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -59,7 +59,7 @@ type Server struct {
 	foreseen atomic.Pointer[foreseen]
 
 	mu sync.Mutex
-	// news is closed when there is a pulse to send, and replaced.
+	// news is closed when there is a heartbeat to send, and replaced.
 	news chan struct{}
 	// lookers is the number of open streams; seen is the time of the last request.
 	lookers int

@@ -43,7 +43,7 @@ func whoAmI(ctx context.Context, kube client.Client, namespace string) (deploy.N
 }
 
 // addProbes has the manager answer /readyz and /healthz.
-func addProbes(mgr ctrl.Manager, o Options, kube client.Client, names deploy.Names, pulse *health.Pulse) error {
+func addProbes(mgr ctrl.Manager, o Options, kube client.Client, names deploy.Names, watchdog *health.Watchdog) error {
 	objects, err := installed(mgr.GetRESTMapper(), o, names)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func addProbes(mgr ctrl.Manager, o Options, kube client.Client, names deploy.Nam
 		health.NewWatch("rights", rights, clock.RealClock{}).AddTo(mgr),
 		mgr.AddReadyzCheck("caches", health.Synced(mgr.GetCache().WaitForCacheSync)),
 		mgr.AddReadyzCheck("writes", refusals.ready),
-		mgr.AddHealthzCheck("loops", pulse.Healthy),
+		mgr.AddHealthzCheck("loops", watchdog.Healthy),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 	); err != nil {
 		return err

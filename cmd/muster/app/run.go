@@ -125,11 +125,11 @@ func run(ctx context.Context, o Options) error {
 	if err := addMutations(mgr, o, kube, names); err != nil {
 		return err
 	}
-	pulse := health.NewPulse(clock.RealClock{})
-	if err := addControllers(ctx, mgr, o, pulse); err != nil {
+	watchdog := health.NewWatchdog(clock.RealClock{})
+	if err := addControllers(ctx, mgr, o, watchdog); err != nil {
 		return err
 	}
-	if err := addProbes(mgr, o, kube, names, pulse); err != nil {
+	if err := addProbes(mgr, o, kube, names, watchdog); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
@@ -145,7 +145,7 @@ func metricsOptions(o Options) metricsserver.Options {
 }
 
 // addControllers adds the controllers of the chosen halves.
-func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, pulse *health.Pulse) error {
+func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, watchdog *health.Watchdog) error {
 	// Without the provisioner in this process there is no snapshot, and flavors are tried in their order.
 	shown, err := queuemetrics.ConfigFrom(o.Queues.LocalQueueMetrics)
 	if err != nil {
@@ -155,10 +155,10 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, pulse *hea
 		shown.Role = queuemetrics.Leader
 	}
 	queues := queuecontroller.Config{Settings: o.Queues, Registry: metrics.Registry, Metrics: queuemetrics.New(shown),
-		Stepping: pulse.Of("queues")}
+		Stepping: watchdog.Of("queues")}
 	var provisioner *model.Model
 	if o.Provisioning {
-		if provisioner, err = addProvisioning(ctx, mgr, o, pulse); err != nil {
+		if provisioner, err = addProvisioning(ctx, mgr, o, watchdog); err != nil {
 			return err
 		}
 		queues.Capacity = provisioner
@@ -229,7 +229,7 @@ func addNotifications(ctx context.Context, mgr ctrl.Manager, o Options) error {
 }
 
 // addProvisioning adds the provisioner and returns its model of the cluster.
-func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, pulse *health.Pulse) (*model.Model, error) {
+func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, watchdog *health.Watchdog) (*model.Model, error) {
 	served := transaction.Instance{Classes: o.Classes, Name: o.Instance}
 	m := model.New(clock.RealClock{}, served)
 	providers, err := clouds(ctx, mgr, o, (&request.Terminator{Model: m, Live: mgr.GetAPIReader()}).InUse)
@@ -253,7 +253,7 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, pulse *he
 	controllers := []manager.Runnable{
 		feed,
 		&neighbours{leases: mgr.GetAPIReader(), clock: clock.RealClock{}, classes: o.Classes, log: ctrl.Log.WithName("neighbours").Info},
-		&health.Probe{Decide: m.Decide, Stepping: pulse.Of("provisioner"), Clock: clock.RealClock{}},
+		&health.Probe{Decide: m.Decide, Stepping: watchdog.Of("provisioner"), Clock: clock.RealClock{}},
 		&request.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Providers: providers,
 			Model: m, Synced: feed.Synced, Changed: m.Changed(), Events: recorder, Clock: clock.RealClock{},

@@ -196,7 +196,7 @@ func TestAWatchAnswersByItsLastCheck(t *testing.T) {
 
 func TestALoopInOneStepForMinutesIsUnhealthy(t *testing.T) {
 	c := clocktesting.NewFakePassiveClock(time.Now())
-	p := NewPulse(c)
+	p := NewWatchdog(c)
 	p.Of("queues")(func() {
 		if err := p.Healthy(nil); err != nil {
 			t.Errorf("at once: %v", err)
@@ -218,25 +218,25 @@ func TestADecisionThatNeverEndsIsUnhealthy(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		turn := make(chan struct{}, 1)
 		turn <- struct{}{}
-		pulse := NewPulse(clock.RealClock{})
-		probe := &Probe{Stepping: pulse.Of("provisioner"), Clock: clock.RealClock{}, Decide: func(f func()) {
+		watchdog := NewWatchdog(clock.RealClock{})
+		probe := &Probe{Stepping: watchdog.Of("provisioner"), Clock: clock.RealClock{}, Decide: func(f func()) {
 			<-turn
 			f()
 			turn <- struct{}{}
 		}}
 		go func() { _ = probe.Start(ctx) }()
 		<-time.After(time.Hour)
-		if err := pulse.Healthy(nil); err != nil {
+		if err := watchdog.Healthy(nil); err != nil {
 			t.Errorf("while all goes on: %v", err)
 		}
 		<-turn // a decision that does not end
 		<-time.After(stuck + time.Minute)
-		if err := pulse.Healthy(nil); err == nil {
+		if err := watchdog.Healthy(nil); err == nil {
 			t.Error("a decision has not ended for minutes, and the process is healthy")
 		}
 		turn <- struct{}{}
 		synctest.Wait()
-		if err := pulse.Healthy(nil); err != nil {
+		if err := watchdog.Healthy(nil); err != nil {
 			t.Errorf("after its end: %v", err)
 		}
 		cancel()

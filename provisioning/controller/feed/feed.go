@@ -25,8 +25,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/controller/journal"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/model/liveness"
 	"github.com/muster-dev/muster/provisioning/model/objects"
-	"github.com/muster-dev/muster/provisioning/model/pulse"
 )
 
 // Feed updates the model from all informers and clouds until ctx is done. Wait for Synced before the first decision.
@@ -127,7 +127,7 @@ func (f *Feed) tidy(ctx context.Context) {
 
 // measureLatency reads from the API server at an interval. The read goes to its store, so that a slow etcd counts.
 func (f *Feed) measureLatency(ctx context.Context) {
-	ticker := time.NewTicker(pulse.Every)
+	ticker := time.NewTicker(liveness.Every)
 	defer ticker.Stop()
 	for {
 		f.measure(ctx)
@@ -141,12 +141,12 @@ func (f *Feed) measureLatency(ctx context.Context) {
 
 // measure records a response of the API server. NotFound and Forbidden are responses, too.
 func (f *Feed) measure(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, pulse.Every)
+	ctx, cancel := context.WithTimeout(ctx, liveness.Every)
 	defer cancel()
 	err := f.live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &corev1.Namespace{})
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		if f.model.Pulse.Answered() {
-			journal.Write(ctx, "The API server answers again: bounds of time count from now", "pulse")
+		if f.model.APIServer.Answered() {
+			journal.Write(ctx, "The API server answers again: bounds of time count from now", "liveness")
 		}
 	}
 }

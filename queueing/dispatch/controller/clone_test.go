@@ -38,7 +38,7 @@ func TestACopySaysWhatItIsOf(t *testing.T) {
 		Namespace: "team-a", Name: "job-train", Labels: map[string]string{"team": "a", "kueue.x-k8s.io/multikueue-origin": "multikueue"},
 		Annotations: map[string]string{
 			"provreq.kueue.x-k8s.io/maxPrice": "3", "muster.dev/origin-uid": "w1", "muster.dev/origin-manager": "m1",
-			"kueue.x-k8s.io/admission-gated-by": "muster.dev/award",
+			"kueue.x-k8s.io/admission-gated-by": "muster.dev/grant",
 			"muster.dev/queued-since":           "2026-11-20T12:00:00Z",
 		},
 	}

@@ -51,7 +51,7 @@ type copies struct {
 	kinds  map[schema.GroupKind]Kind
 	// written are versions of Workloads that this process has written and that the cache may not have yet.
 	written expected
-	// named are the clusters that this process has nominated and not awarded since.
+	// named are the clusters that this process has nominated and not granted since.
 	named named
 	// sharing is locked while a Workload of a shared object is offered to a cluster or cleared from it.
 	sharing sync.Mutex
@@ -163,7 +163,7 @@ func (c *copies) goOn(ctx context.Context, s *situation) (goesOn bool, _ reconci
 // calls returns the clusters that a step calls.
 func calls(step *dispatch.Step) []string {
 	switch step.Do {
-	case dispatch.Offer, dispatch.Award, dispatch.Follow, dispatch.Finish:
+	case dispatch.Offer, dispatch.Grant, dispatch.Follow, dispatch.Finish:
 		return []string{step.Cluster}
 	default:
 		return step.Gone
@@ -211,7 +211,7 @@ func (c *copies) read(ctx context.Context, s *situation) (err error) {
 	}
 	for i := range s.clusters {
 		x := &s.clusters[i]
-		x.Unawarded = !x.Connected && c.named.has(s.UID, x.Name)
+		x.Ungranted = !x.Connected && c.named.has(s.UID, x.Name)
 		x.Lacks = cmp.Or(x.Lacks, with.lacks(x.Name))
 		if x.Idle != "" && x.Copy != nil && x.Name == j.Runs {
 			if x.Copy.Held, err = c.isHeldIn(ctx, s, x.Name); err != nil {
@@ -343,8 +343,8 @@ func (c *copies) carryOut(ctx context.Context, s *situation, step *dispatch.Step
 		return c.dispatcher.carryOut(ctx, s.Workload, s.job.Record, *step)
 	case dispatch.Offer:
 		return c.offer(ctx, s, step)
-	case dispatch.Award:
-		return c.award(ctx, s, step.Cluster)
+	case dispatch.Grant:
+		return c.grant(ctx, s, step.Cluster)
 	case dispatch.Commit:
 		// A Job that is not suspended cannot lose its startTime.
 		if blank, err := c.blank(ctx, s); err != nil || !blank {
@@ -523,8 +523,8 @@ func (c *copies) offer(ctx context.Context, s *situation, step *dispatch.Step) (
 	}
 }
 
-// award removes the gate of the copy that was observed. A copy of the same name that was created since keeps its gate.
-func (c *copies) award(ctx context.Context, s *situation, cluster string) (bool, error) {
+// grant removes the gate of the copy that was observed. A copy of the same name that was created since keeps its gate.
+func (c *copies) grant(ctx context.Context, s *situation, cluster string) (bool, error) {
 	worker := c.workers.connection(cluster)
 	if worker == nil {
 		return false, errNotConnected

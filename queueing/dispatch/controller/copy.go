@@ -166,7 +166,7 @@ func refusalOf(w *kueue.Workload, requests []*provreq.ProvisioningRequest) (disp
 	return dispatch.NoQuota, c.Message
 }
 
-// undecided are the reasons of a Workload that is pending without a refusal: it has not been evaluated since its award, or other
+// undecided are the reasons of a Workload that is pending without a refusal: it has not been evaluated since its grant, or other
 // Workloads are being preempted for it.
 var (
 	unjudged  = []string{kueue.WorkloadAdmissionGated, kueue.WorkloadQuotaReservedReasonPendingEvaluation}

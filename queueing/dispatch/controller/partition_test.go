@@ -60,14 +60,14 @@ func TestAJobThatEndsWhileItsClusterIsCutOffHasEnded(t *testing.T) {
 	}
 }
 
-// TestAJobLeavesAClusterThatIsCutOffBeforeItsAward for another one at once: its copy has a gate, and is deleted once it is observed. An
-// awarded job stays, and so does one where a new process does not know about an award.
-func TestAJobLeavesAClusterThatIsCutOffBeforeItsAward(t *testing.T) {
+// TestAJobLeavesAClusterThatIsCutOffBeforeItsGrant for another one at once: its copy has a gate, and is deleted once it is observed. An
+// granted job stays, and so does one where a new process does not know about a grant.
+func TestAJobLeavesAClusterThatIsCutOffBeforeItsGrant(t *testing.T) {
 	for name, c := range map[string]struct {
-		awarded, restarted, moves bool
+		granted, restarted, moves bool
 	}{
 		"before":                    {moves: true},
-		"after":                     {awarded: true},
+		"after":                     {granted: true},
 		"before, and a new process": {restarted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestAJobLeavesAClusterThatIsCutOffBeforeItsAward(t *testing.T) {
 				if server != workerName(0) {
 					return
 				}
-				if first.connected = c.awarded; c.restarted {
+				if first.connected = c.granted; c.restarted {
 					s.copies.named = newNamed()
 				}
 			}
@@ -88,7 +88,7 @@ func TestAJobLeavesAClusterThatIsCutOffBeforeItsAward(t *testing.T) {
 			if moved := s.copyIn(1, "train") != nil; moved != c.moves {
 				t.Fatalf("the other cluster has a copy: %t, want %t", moved, c.moves)
 			}
-			if gated := s.copyIn(0, "train").Annotations[workload.GatedByAnnotation] != ""; gated == c.awarded {
+			if gated := s.copyIn(0, "train").Annotations[workload.GatedByAnnotation] != ""; gated == c.granted {
 				t.Errorf("the copy in the first has a gate: %t", gated)
 			}
 			s.created, first.connected = nil, true

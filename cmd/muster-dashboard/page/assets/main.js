@@ -24,7 +24,7 @@ const main = document.getElementById('main');
 const silence = 25_000;
 
 let current = null; // the view that is shown: { name, view }
-let pulse = null; // what the server said last
+let heartbeat = null; // what the server said last
 let heard = 0; // when that was
 let lost = 0; // since when nothing is heard
 
@@ -67,8 +67,8 @@ export const app = {
     document.getElementById('live').textContent = text;
   },
 
-  get pulse() {
-    return pulse;
+  get heartbeat() {
+    return heartbeat;
   },
 };
 
@@ -111,7 +111,7 @@ async function refresh() {
       performance.mark('shown');
     }
   } catch (error) {
-    // The next pulse brings another try; meanwhile the page says that it is lost.
+    // The next heartbeat brings another try; meanwhile the page says that it is lost.
     if (!lost && heard) {
       notice('trouble', 'bad', error.message);
     }
@@ -136,7 +136,7 @@ function notice(id, kind, ...content) {
   notices.append(now);
 }
 
-let source = null; // of pulses
+let source = null; // of heartbeats
 
 // listen to the server while the page is visible: a browser keeps few streams to one server,
 // beyond which further tabs would hang, and the server decides only while a page listens.
@@ -146,13 +146,13 @@ function listen() {
     return;
   }
   source = new EventSource('/api/events');
-  source.addEventListener('pulse', (event) => {
-    const before = pulse;
-    pulse = JSON.parse(event.data);
+  source.addEventListener('heartbeat', (event) => {
+    const before = heartbeat;
+    heartbeat = JSON.parse(event.data);
     heard = Date.now();
     lost = 0;
     state();
-    if (before?.version !== pulse.version) {
+    if (before?.version !== heartbeat.version) {
       refresh();
       refreshExplain();
     }
@@ -176,41 +176,41 @@ function state() {
   if (heard && !lost && !document.hidden && Date.now() - heard > silence) {
     lost = heard;
   }
-  const node = document.getElementById('pulse');
-  const stale = lost || pulse?.staleSince;
+  const node = document.getElementById('heartbeat');
+  const stale = lost || heartbeat?.staleSince;
   let text = 'Connecting…';
   if (lost) {
     text = `Stale since ${exact(lost)}`;
-  } else if (pulse?.staleSince) {
-    text = `Stale since ${exact(pulse.staleSince)}`;
-  } else if (pulse?.loading) {
+  } else if (heartbeat?.staleSince) {
+    text = `Stale since ${exact(heartbeat.staleSince)}`;
+  } else if (heartbeat?.loading) {
     text = 'Reading the cluster…';
-  } else if (pulse) {
+  } else if (heartbeat) {
     text = 'Live';
   }
-  node.dataset.state = stale ? 'stale' : pulse && !pulse.loading ? 'live' : 'wait';
+  node.dataset.state = stale ? 'stale' : heartbeat && !heartbeat.loading ? 'live' : 'wait';
   if (node.textContent !== text) {
     node.textContent = text;
   }
-  node.title = pulse?.decidedAt ? `Decided at ${exact(pulse.decidedAt)}` : '';
+  node.title = heartbeat?.decidedAt ? `Decided at ${exact(heartbeat.decidedAt)}` : '';
 
-  document.querySelector('nav [data-view=clusters]').hidden = !pulse?.clusters && current?.name !== 'clusters';
+  document.querySelector('nav [data-view=clusters]').hidden = !heartbeat?.clusters && current?.name !== 'clusters';
   if (lost) {
     notice('stale', 'warn', el('strong', {}, `Stale since ${at(lost)}.`), ' The page’s own server does not answer. Retrying.');
-  } else if (pulse?.staleSince) {
-    notice('stale', 'warn', el('strong', {}, `Stale since ${at(pulse.staleSince)}.`), ` ${pulse.staleWhy}`);
+  } else if (heartbeat?.staleSince) {
+    notice('stale', 'warn', el('strong', {}, `Stale since ${at(heartbeat.staleSince)}.`), ` ${heartbeat.staleWhy}`);
   } else {
     notice('stale');
   }
-  if (pulse?.missing?.length) {
+  if (heartbeat?.missing?.length) {
     notice('missing', 'warn', el('strong', {}, 'This page lacks rights.'), ' It shows what Muster recorded on the objects. Missing rights and their effect:',
-      el('ul', {}, pulse.missing.map((m) => el('li', {}, el('code', {}, m.rights.join(', ')), ` — ${m.purpose}`))),
-      el('p', {}, 'Grant the rights with ', el('code', {}, pulse.remedy)));
+      el('ul', {}, heartbeat.missing.map((m) => el('li', {}, el('code', {}, m.rights.join(', ')), ` — ${m.purpose}`))),
+      el('p', {}, 'Grant the rights with ', el('code', {}, heartbeat.remedy)));
   } else {
     notice('missing');
   }
-  if (pulse?.error) {
-    notice('error', 'bad', pulse.error);
+  if (heartbeat?.error) {
+    notice('error', 'bad', heartbeat.error);
   } else {
     notice('error');
   }

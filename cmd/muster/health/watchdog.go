@@ -116,39 +116,41 @@ func Synced(wait func(context.Context) bool) healthz.Checker {
 // large cluster.
 const stuck = 2 * time.Minute
 
-// Pulse reports loops whose step does not end.
-type Pulse struct {
+// Watchdog reports loops whose step does not end.
+type Watchdog struct {
 	clock clock.PassiveClock
 
 	mu    sync.Mutex
 	began map[string]time.Time
 }
 
-// NewPulse returns a Pulse of no loops.
-func NewPulse(c clock.PassiveClock) *Pulse { return &Pulse{clock: c, began: map[string]time.Time{}} }
+// NewWatchdog returns a Watchdog of no loops.
+func NewWatchdog(c clock.PassiveClock) *Watchdog {
+	return &Watchdog{clock: c, began: map[string]time.Time{}}
+}
 
-// Of returns what the loop of that name is to run its steps by.
-func (p *Pulse) Of(loop string) func(step func()) {
+// Of returns the function that runs the steps of the loop of that name.
+func (w *Watchdog) Of(loop string) func(step func()) {
 	return func(step func()) {
-		p.mark(loop, p.clock.Now())
-		defer p.mark(loop, time.Time{})
+		w.mark(loop, w.clock.Now())
+		defer w.mark(loop, time.Time{})
 		step()
 	}
 }
 
-func (p *Pulse) mark(loop string, began time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.began[loop] = began
+func (w *Watchdog) mark(loop string, began time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.began[loop] = began
 }
 
 // Healthy implements healthz.Checker.
-func (p *Pulse) Healthy(*http.Request) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (w *Watchdog) Healthy(*http.Request) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	var errs []error
-	for loop, began := range p.began {
-		if took := p.clock.Since(began); !began.IsZero() && took > stuck {
+	for loop, began := range w.began {
+		if took := w.clock.Since(began); !began.IsZero() && took > stuck {
 			errs = append(errs, fmt.Errorf("the loop of the %s has been in one step for %s", loop, took.Round(time.Second)))
 		}
 	}

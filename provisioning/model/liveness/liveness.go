@@ -1,5 +1,5 @@
-// Package pulse reports since when the control plane answers.
-package pulse
+// Package liveness reports since when the control plane answers.
+package liveness
 
 import (
 	"sync"
@@ -16,35 +16,35 @@ const (
 	silence = 3 * Every
 )
 
-// Pulse is safe for use by many goroutines.
-type Pulse struct {
+// APIServer is safe for use by many goroutines.
+type APIServer struct {
 	clock           clock.PassiveClock
 	mu              sync.Mutex
 	answered, since time.Time
 }
 
-// New returns a Pulse without an answer yet.
-func New(c clock.PassiveClock) *Pulse { return &Pulse{clock: c} }
+// New returns a APIServer without an answer yet.
+func New(c clock.PassiveClock) *APIServer { return &APIServer{clock: c} }
 
 // Answered records a response, and reports whether the control plane was silent before it.
-func (p *Pulse) Answered() (again bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.clock.Now()
-	again = !p.answered.IsZero() && now.Sub(p.answered) > silence
-	if p.answered = now; again {
-		p.since = now
+func (a *APIServer) Answered() (again bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.clock.Now()
+	again = !a.answered.IsZero() && now.Sub(a.answered) > silence
+	if a.answered = now; again {
+		a.since = now
 	}
 	return again
 }
 
 // Since returns when the control plane started to respond again; zero if it was never silent, and now while it is silent. Time in which it
 // could not report the state of pods, nodes and machines does not count.
-func (p *Pulse) Since(now time.Time) time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.answered.IsZero() && now.Sub(p.answered) > silence {
+func (a *APIServer) Since(now time.Time) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.answered.IsZero() && now.Sub(a.answered) > silence {
 		return now
 	}
-	return p.since
+	return a.since
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 )
 
-// beat is the period of pulses without news: a page that receives none for longer has lost
+// beat is the period of heartbeats without news: a page that receives none for longer has lost
 // its server.
 const beat = 10 * time.Second
 
-// pulse is sent to every open page.
-type pulse struct {
+// heartbeat is sent to every open page.
+type heartbeat struct {
 	// Version of the newest decision; a page that shows another is out of date.
 	Version   string `json:"version"`
 	DecidedAt int64  `json:"decidedAt,omitempty"`
@@ -50,7 +50,7 @@ func millis(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-func (s *Server) pulse() (out pulse) {
+func (s *Server) heartbeat() (out heartbeat) {
 	since, why := s.config.Cluster.Stale()
 	if out.StaleSince = millis(since); out.StaleSince != 0 {
 		out.StaleWhy = fmt.Sprintf("The cluster does not answer: %s. The page shows the last known state.", why)
@@ -168,7 +168,7 @@ func (s *Server) close(client string) {
 	}
 }
 
-// events sends pulses while the page is open.
+// events sends heartbeats while the page is open.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	client := clientOf(r)
 	if !s.open(client) {
@@ -188,12 +188,12 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	flusher := http.NewResponseController(w)
 	for {
 		news := s.wait()
-		text, err := json.Marshal(s.pulse())
+		text, err := json.Marshal(s.heartbeat())
 		if err != nil {
 			return
 		}
 		// A page that has lost its stream reconnects after a second.
-		if _, err := fmt.Fprintf(w, "retry: 1000\nevent: pulse\ndata: %s\n\n", text); err != nil || flusher.Flush() != nil {
+		if _, err := fmt.Fprintf(w, "retry: 1000\nevent: heartbeat\ndata: %s\n\n", text); err != nil || flusher.Flush() != nil {
 			return
 		}
 		select {
