@@ -114,7 +114,7 @@ func readAs(t *testing.T, text string, shown map[string]bool) string {
 	}
 	cluster := &fakeCluster{mayNot: true}
 	kube := cluster.client(t)
-	found, err := newcomersOf(t.Context(), kube, pictureOf(nil), queued, "default")
+	found, err := submissionsOf(t.Context(), kube, pictureOf(nil), queued, "default")
 	if err != nil {
 		t.Fatal(err)
 	}

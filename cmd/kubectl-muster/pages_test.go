@@ -161,7 +161,7 @@ func (s *samplePage) apply(t *testing.T, text string) {
 		})
 		s.objects = append(s.objects, o)
 	}
-	for _, n := range s.newcomers(t, found) {
+	for _, n := range s.submissions(t, found) {
 		w := n.Workload
 		s.created++
 		w.UID, w.CreationTimestamp, w.Generation = types.UID(fmt.Sprintf("workload-%03d", s.created)), metav1.NewTime(s.now), 1
@@ -206,7 +206,7 @@ func sorted(t *testing.T, text string) (found []manifest, around []client.Object
 	return found, around
 }
 
-func (s *samplePage) newcomers(t *testing.T, found []manifest) []view.Newcomer {
+func (s *samplePage) submissions(t *testing.T, found []manifest) []view.Submission {
 	t.Helper()
 	for _, m := range found {
 		m.object.SetUID(types.UID("job-" + m.object.GetName()))
@@ -217,7 +217,7 @@ func (s *samplePage) newcomers(t *testing.T, found []manifest) []view.Newcomer {
 			cluster.objects = append(cluster.objects, o)
 		}
 	}
-	out, err := newcomersOf(t.Context(), cluster.client(t), s.picture(s.objects), found, "default")
+	out, err := submissionsOf(t.Context(), cluster.client(t), s.picture(s.objects), found, "default")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func (s *samplePage) simulated(t *testing.T, text string) string {
 	}
 	found, _ := sorted(t, text)
 	var out strings.Builder
-	for _, x := range s.picture(s.objects).Simulate(s.newcomers(t, found), nil, workers...) {
+	for _, x := range s.picture(s.objects).Simulate(s.submissions(t, found), nil, workers...) {
 		fmt.Fprintf(&out, "%s %s/%s %s.\n", x.Kind, x.Namespace, x.Name, x.Summary)
 	}
 	return out.String()

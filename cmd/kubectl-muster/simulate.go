@@ -312,7 +312,7 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 			out.Notes = append(out.Notes, fmt.Sprintf("NodeGroup %s: %s", g.Name, note))
 		}
 	}
-	newcomers, err := newcomersOf(ctx, kube, p, read.jobs, namespace)
+	submissions, err := submissionsOf(ctx, kube, p, read.jobs, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -323,7 +323,7 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 			return nil, err
 		}
 	}
-	if len(newcomers) == 0 {
+	if len(submissions) == 0 {
 		out.Others = unchanged.Compare(p)
 		return out, nil
 	}
@@ -336,14 +336,14 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 		if err != nil {
 			return nil, err
 		}
-		out.Jobs = p.Simulate(newcomers, unchanged, workers...)
+		out.Jobs = p.Simulate(submissions, unchanged, workers...)
 		if len(workers) > 0 && unchanged != nil {
 			out.Notes = append(out.Notes, "the changes are to this cluster only: ask about those of another with its --context")
 		}
 	default:
 		ctx, cancel := context.WithTimeout(ctx, max(o.patience, time.Second))
 		defer cancel()
-		switch out.Jobs, err = p.SimulateLater(ctx, newcomers, at); {
+		switch out.Jobs, err = p.SimulateLater(ctx, submissions, at); {
 		case errors.Is(err, context.DeadlineExceeded):
 			return nil, fmt.Errorf("--at=%q: the forecast was not done within --forecast-timeout=%s, since many jobs wait: set a longer one, or "+
 				"leave out --at", q.later, o.patience)
@@ -362,11 +362,11 @@ func (o *options) simulatePublished(ctx context.Context, kube client.Client, p *
 	if len(read.jobs) == 0 || len(read.groups) > 0 || changes.Any() || q.later != "" {
 		return nil, lacks
 	}
-	newcomers, err := newcomersOf(ctx, narrow{kube}, p, read.jobs, namespace)
+	submissions, err := submissionsOf(ctx, narrow{kube}, p, read.jobs, namespace)
 	if err != nil {
 		return nil, err
 	}
-	jobs, ok := p.SimulatePublished(newcomers)
+	jobs, ok := p.SimulatePublished(submissions)
 	if !ok {
 		return nil, lacks
 	}
@@ -432,9 +432,10 @@ func kindOfJob(o client.Object, all []jobs.Kind) jobs.Kind {
 	return nil
 }
 
-// newcomersOf are the Workloads that the objects of a file would be or have. Those of pods come last: some have one together.
-func newcomersOf(ctx context.Context, kube client.Client, p *view.Picture, files []manifest, namespace string) ([]view.Newcomer, error) {
-	var out []view.Newcomer
+// submissionsOf are the Workloads that the objects of a file would be or have. Those of pods come last: some have one together.
+func submissionsOf(ctx context.Context, kube client.Client, p *view.Picture, files []manifest, namespace string,
+) ([]view.Submission, error) {
+	var out []view.Submission
 	var gated []manifest
 	for _, m := range files {
 		m.object = m.object.DeepCopyObject().(client.Object)
@@ -445,18 +446,18 @@ func newcomersOf(ctx context.Context, kube client.Client, p *view.Picture, files
 			gated = append(gated, m)
 			continue
 		}
-		one, err := newcomerOf(ctx, kube, p, m)
+		one, err := submissionOf(ctx, kube, p, m)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, one)
 	}
-	more, err := gatedNewcomers(ctx, kube, p, gated)
+	more, err := gatedSubmissions(ctx, kube, p, gated)
 	return append(out, more...), err
 }
 
-// gatedNewcomers are the Workloads of pods, and of what makes them and cannot be suspended.
-func gatedNewcomers(ctx context.Context, kube client.Client, p *view.Picture, files []manifest) (out []view.Newcomer, err error) {
+// gatedSubmissions are the Workloads of pods, and of what makes them and cannot be suspended.
+func gatedSubmissions(ctx context.Context, kube client.Client, p *view.Picture, files []manifest) (out []view.Submission, err error) {
 	var objects []client.Object
 	var notes []string
 	for _, m := range files {
@@ -483,18 +484,18 @@ func gatedNewcomers(ctx context.Context, kube client.Client, p *view.Picture, fi
 		if p.WorkloadNamed(w.Namespace, w.Name) != nil {
 			return nil, fmt.Errorf("the Workload %s exists already: see `kubectl muster explain workload/%s -n %s`", w.Name, w.Name, w.Namespace)
 		}
-		out = append(out, view.Newcomer{Kind: "Workload", Name: w.Name, Workload: w, Notes: notes})
+		out = append(out, view.Submission{Kind: "Workload", Name: w.Name, Workload: w, Notes: notes})
 	}
 	return out, err
 }
 
-// newcomerOf is the Workload that an object of a file would be or have.
-func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m manifest) (out view.Newcomer, err error) {
+// submissionOf is the Workload that an object of a file would be or have.
+func submissionOf(ctx context.Context, kube client.Client, p *view.Picture, m manifest) (out view.Submission, err error) {
 	done, err := m.try(ctx, kube)
 	if err != nil {
 		return out, err
 	}
-	out = view.Newcomer{Kind: "Workload", Name: m.object.GetName()}
+	out = view.Submission{Kind: "Workload", Name: m.object.GetName()}
 	if done.note != "" {
 		out.Notes = []string{done.note}
 	}

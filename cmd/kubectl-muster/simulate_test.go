@@ -105,11 +105,11 @@ func (c *fakeCluster) simulate(t *testing.T, file string, changes view.Changes) 
 		out.Others = unchanged.Compare(p)
 		return printed(t, out), nil
 	}
-	newcomers, err := newcomersOf(t.Context(), kube, p, read.jobs, "default")
+	submissions, err := submissionsOf(t.Context(), kube, p, read.jobs, "default")
 	if err != nil {
 		return "", err
 	}
-	out.Jobs = p.Simulate(newcomers, unchanged, c.workers...)
+	out.Jobs = p.Simulate(submissions, unchanged, c.workers...)
 	return printed(t, out), nil
 }
 
@@ -521,7 +521,7 @@ func TestWhatCannotBeSimulated(t *testing.T) {
 func TestJobsThatComeLater(t *testing.T) {
 	p := pictureOf(nil, flavor("h100"), team("team", nil, "h100=64"),
 		running("big", "team", 6, func(w *kueue.Workload) { w.Spec.MaximumExecutionTimeSeconds = new(int32(2 * 60 * 60)) }))
-	newcomer := waiting("new", 4, func(w *kueue.Workload) { w.UID, w.CreationTimestamp = "", metav1.Time{} })
+	submission := waiting("new", 4, func(w *kueue.Workload) { w.UID, w.CreationTimestamp = "", metav1.Time{} })
 	for _, c := range []struct {
 		hours int
 		want  string
@@ -529,7 +529,7 @@ func TestJobsThatComeLater(t *testing.T) {
 		{1, "would arrive at 2026-11-20T13:00:00Z (in 60m) and is expected to start at 2026-11-20T13:30:00Z (in 90m)"},
 		{3, "would arrive at 2026-11-20T15:00:00Z (in 3h) and is expected to start at 2026-11-20T15:00:00Z (in 3h)"},
 	} {
-		got, err := p.SimulateLater(t.Context(), []view.Newcomer{{Kind: "Job", Name: "new", Workload: newcomer}},
+		got, err := p.SimulateLater(t.Context(), []view.Submission{{Kind: "Job", Name: "new", Workload: submission}},
 			noon.Add(time.Duration(c.hours)*time.Hour))
 		if err != nil {
 			t.Fatal(err)
@@ -537,13 +537,13 @@ func TestJobsThatComeLater(t *testing.T) {
 		lacks(t, printed(t, &simulated{Jobs: got}), "Job default/new "+c.want, "no other job arrives")
 	}
 	for _, at := range []time.Time{noon.Add(-time.Hour), noon.Add(8 * 24 * time.Hour)} {
-		if _, err := p.SimulateLater(t.Context(), []view.Newcomer{{Workload: newcomer}}, at); err == nil ||
+		if _, err := p.SimulateLater(t.Context(), []view.Submission{{Workload: submission}}, at); err == nil ||
 			!strings.Contains(err.Error(), "is not within the next 7 days") {
 			t.Errorf("at %s: %v", at, err)
 		}
 	}
-	there := view.Newcomer{Kind: "Job", Name: "big", Workload: named(t, p, "big")}
-	if _, err := p.SimulateLater(t.Context(), []view.Newcomer{there}, noon.Add(time.Hour)); err == nil ||
+	there := view.Submission{Kind: "Job", Name: "big", Workload: named(t, p, "big")}
+	if _, err := p.SimulateLater(t.Context(), []view.Submission{there}, noon.Add(time.Hour)); err == nil ||
 		!strings.Contains(err.Error(), "Job big is already pending") {
 		t.Errorf("of one that is there: %v", err)
 	}
@@ -568,7 +568,7 @@ func TestSimulationTellsTheRack(t *testing.T) {
 	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "next"))), "is next", "pod set main: 1 pod in r1")
 	train := waiting("train", 3, inOneRack)
 	train.UID = ""
-	out := p.Simulate([]view.Newcomer{{Kind: "Workload", Name: "train", Workload: train}}, nil)
+	out := p.Simulate([]view.Submission{{Kind: "Workload", Name: "train", Workload: train}}, nil)
 	if len(out) != 1 || !out[0].Starts || !slices.Equal(out[0].Where, []string{"pod set main: 3 pods in r2"}) {
 		t.Errorf("it is told %+v", out)
 	}

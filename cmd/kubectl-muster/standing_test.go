@@ -49,7 +49,7 @@ func TestTheSessionOfANamespaceUser(t *testing.T) {
 	queued := session(recordedAnswer{lines, "default", missing})
 	lacks(t, queued, "main 3 workload/train 0 60m waits for quota")
 
-	jobs, ok := p.SimulatePublished([]view.Newcomer{{Kind: "Job", Name: "big", Workload: waiting("big", 2, nil)},
+	jobs, ok := p.SimulatePublished([]view.Submission{{Kind: "Job", Name: "big", Workload: waiting("big", 2, nil)},
 		{Kind: "Job", Name: "small", Workload: waiting("small", 1, nil)}})
 	if !ok {
 		t.Fatal("what is published does not suffice")
@@ -63,7 +63,7 @@ func TestTheSessionOfANamespaceUser(t *testing.T) {
 			t.Errorf("%s has a wall of rights:\n%s", name, text)
 		}
 	}
-	if _, ok := pictureOf(missing, w).SimulatePublished([]view.Newcomer{{Workload: w}}); ok {
+	if _, ok := pictureOf(missing, w).SimulatePublished([]view.Submission{{Workload: w}}); ok {
 		t.Error("nothing is published, and yet there is a simulation")
 	}
 }

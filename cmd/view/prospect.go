@@ -35,13 +35,13 @@ func (p *Picture) prospect(history *forecast.History, given []*kueue.Workload, j
 	if job = p.known(job); workload.HasQuota(job) {
 		return &dispatch.Prospect{Outlook: dispatch.Fits}
 	}
-	newcomers := append(p.pending(given, job), job)
-	outcomes := forecast.SimulateAll(p.Queues, newcomers, p.Now)
+	submissions := append(p.pending(given, job), job)
+	outcomes := forecast.SimulateAll(p.Queues, submissions, p.Now)
 	o := &outcomes[len(outcomes)-1]
 	if !o.Starts {
 		out := &dispatch.Prospect{Outlook: dispatch.Waits, Message: o.Message}
 		if history != nil {
-			estimates, _ := forecast.Arrivals(p.Queues, history, newcomers, p.Now, p.Now, forecast.Horizon, until(context.Background()))
+			estimates, _ := forecast.Arrivals(p.Queues, history, submissions, p.Now, p.Now, forecast.Horizon, until(context.Background()))
 			out.Start = estimates[len(estimates)-1].Start
 		}
 		if !out.Start.IsZero() && out.Start.Before(p.Now.Add(forecast.LaunchTime)) {

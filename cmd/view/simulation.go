@@ -19,8 +19,8 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// Newcomer is a Workload to be simulated.
-type Newcomer struct {
+// Submission is a Workload to be simulated.
+type Submission struct {
 	// Kind and Name are the job's, or the Workload's own if it has no job.
 	Kind, Name string
 	Workload   *kueue.Workload
@@ -28,7 +28,7 @@ type Newcomer struct {
 	Notes []string
 }
 
-// Simulation is the outcome for one newcomer.
+// Simulation is the outcome for one submission.
 type Simulation struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
@@ -124,12 +124,12 @@ type UseLine struct {
 	Pods  int    `json:"pods"`
 }
 
-// Simulate returns the outcome for newcomers that arrive together. Unchanged is the Picture
+// Simulate returns the outcome for submissions that arrive together. Unchanged is the Picture
 // before the changes that are simulated; nil if there are none. The workers are the clusters that could run them.
-func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture, workers ...Worker) []Simulation {
-	workloads := make([]*kueue.Workload, len(newcomers))
-	for i := range newcomers {
-		workloads[i] = newcomers[i].Workload
+func (p *Picture) Simulate(submissions []Submission, unchanged *Picture, workers ...Worker) []Simulation {
+	workloads := make([]*kueue.Workload, len(submissions))
+	for i := range submissions {
+		workloads[i] = submissions[i].Workload
 	}
 	workloads = forecast.Arriving(workloads, p.Now)
 	with := p.With(workloads)
@@ -137,7 +137,7 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture, workers ...
 	if unchanged != nil {
 		before = forecast.SimulateAll(unchanged.Queues, workloads, p.Now)
 	}
-	out := make([]Simulation, len(newcomers))
+	out := make([]Simulation, len(submissions))
 	outcomes := forecast.SimulateAll(p.Queues, workloads, p.Now)
 	history, _ := p.History()
 	for i, o := range outcomes {
@@ -145,7 +145,7 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture, workers ...
 		if unchanged != nil {
 			timeLaunch(&before[i], history, p.Now)
 		}
-		n, w := &newcomers[i], workloads[i]
+		n, w := &submissions[i], workloads[i]
 		s := &out[i]
 		*s = Simulation{Kind: n.Kind, Namespace: w.Namespace, Name: n.Name, Starts: o.Starts, Notes: n.Notes, Preempts: with.victims(o.Victims)}
 		for _, check := range o.Awaits {
@@ -169,7 +169,7 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture, workers ...
 			s.Summary = "would not start now: it " + s.Summary
 		}
 	}
-	p.placedIn(workers, newcomers, workloads, outcomes, out)
+	p.placedIn(workers, submissions, workloads, outcomes, out)
 	return out
 }
 
@@ -185,9 +185,9 @@ func timeLaunch(o *forecast.Outcome, history *forecast.History, now time.Time) s
 	return fmt.Sprintf("machines are taken to be ready %s after their launch: too few past launches are known", duration.HumanDuration(took))
 }
 
-// SimulateLater estimates when newcomers that arrive together at a later time would start,
+// SimulateLater estimates when submissions that arrive together at a later time would start,
 // if no other job arrives.
-func (p *Picture) SimulateLater(ctx context.Context, newcomers []Newcomer, at time.Time) ([]Simulation, error) {
+func (p *Picture) SimulateLater(ctx context.Context, submissions []Submission, at time.Time) ([]Simulation, error) {
 	history, waiting := p.History()
 	switch {
 	case waiting > MostForeseen:
@@ -195,19 +195,20 @@ func (p *Picture) SimulateLater(ctx context.Context, newcomers []Newcomer, at ti
 	case at.Before(p.Now) || at.After(p.Now.Add(forecast.Horizon)):
 		return nil, fmt.Errorf("%s is not within the next %d days, the horizon of the forecast", stamp(at), int(forecast.Horizon.Hours())/24)
 	}
-	workloads := make([]*kueue.Workload, len(newcomers))
-	for i := range newcomers {
-		if workloads[i] = newcomers[i].Workload; workloads[i].UID != "" {
-			return nil, fmt.Errorf("%s %s is already pending: leave out --at, or use another metadata.name", newcomers[i].Kind, newcomers[i].Name)
+	workloads := make([]*kueue.Workload, len(submissions))
+	for i := range submissions {
+		if workloads[i] = submissions[i].Workload; workloads[i].UID != "" {
+			return nil, fmt.Errorf("%s %s is already pending: leave out --at, or use another metadata.name", submissions[i].Kind,
+				submissions[i].Name)
 		}
 	}
-	out := make([]Simulation, len(newcomers))
+	out := make([]Simulation, len(submissions))
 	estimates, ok := forecast.Arrivals(p.Queues, history, workloads, at, p.Now, forecast.Horizon, until(ctx))
 	if !ok {
 		return nil, ctx.Err()
 	}
 	for i, e := range estimates {
-		n := &newcomers[i]
+		n := &submissions[i]
 		out[i] = Simulation{
 			Kind: n.Kind, Namespace: n.Workload.Namespace, Name: n.Name, Expected: p.expected(&e),
 			Notes: append(slices.Clip(n.Notes), "the forecast assumes that no other job arrives, and takes run times from past jobs or the "+
@@ -298,7 +299,7 @@ func (p *Picture) victims(names []types.NamespacedName) (out []HolderLine) {
 	for _, name := range names {
 		w := p.WorkloadNamed(name.Namespace, name.Name)
 		line := HolderLine{Workload: name.String(), Priority: priorityOf(w)}
-		// A newcomer that is preempted by another one has no admission yet.
+		// A submission that is preempted by another one has no admission yet.
 		if a := w.Status.Admission; a != nil {
 			line.Queue, line.Has = string(a.ClusterQueue), usageOf(a)
 		}

@@ -70,9 +70,9 @@ func pricesIn(s *standing.Standing, w *kueue.Workload) (out []string) {
 
 // SimulatePublished answers for jobs of a caller that may not read what decisions depend on, from the free quota, the line and the prices
 // that are published. ok reports whether they are, for all of the jobs.
-func (p *Picture) SimulatePublished(newcomers []Newcomer) (out []Simulation, ok bool) {
-	for i := range newcomers {
-		n := &newcomers[i]
+func (p *Picture) SimulatePublished(submissions []Submission) (out []Simulation, ok bool) {
+	for i := range submissions {
+		n := &submissions[i]
 		lq, s := p.standingOf(n.Workload)
 		if s == nil {
 			return nil, false

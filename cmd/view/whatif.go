@@ -76,13 +76,13 @@ func (p *Picture) Changed(c *Changes) (*Picture, error) {
 }
 
 // With returns the Picture with these Workloads added or replaced.
-func (p *Picture) With(newcomers []*kueue.Workload) *Picture {
+func (p *Picture) With(submissions []*kueue.Workload) *Picture {
 	out := p.copied()
-	for _, w := range newcomers {
+	for _, w := range submissions {
 		out.Queues.Set(w)
 		out.Workloads = slices.DeleteFunc(out.Workloads, func(o *kueue.Workload) bool { return o.UID == w.UID })
 	}
-	out.Workloads = append(out.Workloads, newcomers...)
+	out.Workloads = append(out.Workloads, submissions...)
 	out.decide()
 	return out
 }

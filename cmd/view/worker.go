@@ -36,17 +36,17 @@ type ClusterOutcome struct {
 	Words string `json:"words"`
 }
 
-// placedIn reports which of the workers would get the newcomers that have quota here for that, by what the dispatcher decides by:
+// placedIn reports which of the workers would get the submissions that have quota here for that, by what the dispatcher decides by:
 // the same code, on the same objects. Those before count in.
-func (p *Picture) placedIn(workers []Worker, newcomers []Newcomer, workloads []*kueue.Workload,
+func (p *Picture) placedIn(workers []Worker, submissions []Submission, workloads []*kueue.Workload,
 	outcomes []forecast.Outcome, out []Simulation) {
-	given := map[string][]Newcomer{}
+	given := map[string][]Submission{}
 	for i := range outcomes {
 		config, delegated := p.configOf(&outcomes[i])
 		if !delegated {
 			continue
 		}
-		s, n := &out[i], Newcomer{Kind: newcomers[i].Kind, Name: newcomers[i].Name, Workload: copied(workloads[i])}
+		s, n := &out[i], Submission{Kind: submissions[i].Kind, Name: submissions[i].Name, Workload: copied(workloads[i])}
 		clusters := clustersFor(n.Workload, listedIn(workers, config), given)
 		s.Clusters = inTheirOrder(clusters, p)
 		s.Where = nil
@@ -102,7 +102,7 @@ func listedIn(workers []Worker, config string) (out []Worker) {
 }
 
 // clustersFor are the workers as the dispatcher would see them for the Workload, those that were not read without a prospect.
-func clustersFor(w *kueue.Workload, workers []Worker, given map[string][]Newcomer) (out []dispatch.Cluster) {
+func clustersFor(w *kueue.Workload, workers []Worker, given map[string][]Submission) (out []dispatch.Cluster) {
 	for i := range workers {
 		worker := &workers[i]
 		c := dispatch.Cluster{Name: worker.Name, Connected: worker.Inactive == ""}

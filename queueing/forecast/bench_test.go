@@ -61,6 +61,6 @@ func BenchmarkSimulate(b *testing.B) {
 	}
 	s := stateOf(objects...)
 	for b.Loop() {
-		Simulate(s, job("newcomer", 1), noon)
+		Simulate(s, job("submission", 1), noon)
 	}
 }

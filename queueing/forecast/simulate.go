@@ -43,15 +43,15 @@ type Prospect struct {
 
 // Simulate returns the outcome for a Workload if it were created now, or changed now to what is given. Its victims stop
 // at once, and its launches succeed. It does not change the State.
-func Simulate(state *queueing.State, newcomer *kueue.Workload, now time.Time) Outcome {
-	return SimulateAll(state, []*kueue.Workload{newcomer}, now)[0]
+func Simulate(state *queueing.State, submission *kueue.Workload, now time.Time) Outcome {
+	return SimulateAll(state, []*kueue.Workload{submission}, now)[0]
 }
 
 // Arriving returns Workloads as they would be if they were created now, one after the other. Existing Workloads stay as
 // given.
-func Arriving(newcomers []*kueue.Workload, now time.Time) []*kueue.Workload {
-	out := make([]*kueue.Workload, len(newcomers))
-	for i, w := range newcomers {
+func Arriving(submissions []*kueue.Workload, now time.Time) []*kueue.Workload {
+	out := make([]*kueue.Workload, len(submissions))
+	for i, w := range submissions {
 		w = w.DeepCopy()
 		// Workloads of the same age are ordered by UID.
 		w.UID = cmp.Or(w.UID, types.UID(fmt.Sprintf("simulated-%06d", i)))
@@ -65,8 +65,8 @@ func Arriving(newcomers []*kueue.Workload, now time.Time) []*kueue.Workload {
 
 // SimulateAll returns the outcomes for several Workloads that are created together, in this order unless a priority
 // orders them. All of their launches succeed.
-func SimulateAll(state *queueing.State, newcomers []*kueue.Workload, now time.Time) []Outcome {
-	came := Arriving(newcomers, now)
+func SimulateAll(state *queueing.State, submissions []*kueue.Workload, now time.Time) []Outcome {
+	came := Arriving(submissions, now)
 	x := newSimulatedCluster(state, newImmediate(came), now)
 	for _, w := range state.AllWorkloads() {
 		x.join(w, state.RequestsOf(w))

@@ -16,12 +16,12 @@ import (
 // Arrivals returns when Workloads that arrive together at a later time are expected to start, up to the horizon from
 // then. It does not change the State. rest is called as in Paced: if it returns false there are no estimates, and ok is
 // false.
-func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Workload, at, now time.Time, horizon time.Duration,
+func Arrivals(state *queueing.State, history *History, submissions []*kueue.Workload, at, now time.Time, horizon time.Duration,
 	rest func() bool) (out []Estimate, ok bool) {
-	newcomers = Arriving(newcomers, at)
+	submissions = Arriving(submissions, at)
 	together := Copy(state)
-	indexes := make(map[types.UID]int, len(newcomers))
-	for i, w := range newcomers {
+	indexes := make(map[types.UID]int, len(submissions))
+	for i, w := range submissions {
 		together.Set(w)
 		indexes[w.UID] = i
 	}
@@ -57,7 +57,7 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 		}
 		runs[i] = f
 	}
-	out = make([]Estimate, len(newcomers))
+	out = make([]Estimate, len(submissions))
 	for _, w := range coming {
 		out[indexes[w.Object.UID]] = estimate(w, runs)
 	}

@@ -21,7 +21,7 @@ func TestArrivals(t *testing.T) {
 	tests := []struct {
 		name      string
 		there     []metav1.Object
-		newcomers []*kueue.Workload
+		submissions []*kueue.Workload
 		// at is in minutes from now, and want is when each starts; - is not within two days.
 		at   int
 		want string
@@ -42,7 +42,7 @@ func TestArrivals(t *testing.T) {
 			s := stateOf(append(tc.there, queue("team", "spot=4"), flavor("spot"), localQueue("main", "team"))...)
 			at := noon.Add(time.Duration(tc.at) * time.Minute)
 			var got []string
-			estimates, _ := Arrivals(s, nil, tc.newcomers, at, noon, 48*time.Hour, unhurried)
+			estimates, _ := Arrivals(s, nil, tc.submissions, at, noon, 48*time.Hour, unhurried)
 			for _, e := range estimates {
 				got = append(got, minutes(t, e.Start))
 			}

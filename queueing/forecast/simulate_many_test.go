@@ -21,20 +21,20 @@ func TestSimulateAll(t *testing.T) {
 		name      string
 		objects   []metav1.Object
 		capacity  *planner.Snapshot
-		newcomers []*kueue.Workload
+		submissions []*kueue.Workload
 		want      []string
 	}{
 		{
 			name:      "what the first has the second lacks",
 			objects:   []metav1.Object{queue("team", "spot=4")},
-			newcomers: []*kueue.Workload{unnamed("z", 3), unnamed("a", 2)},
+			submissions: []*kueue.Workload{unnamed("z", 3), unnamed("a", 2)},
 			want: []string{"starts on spot at 0s",
 				"waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 more needed: 1 of 4 are free"},
 		},
 		{
 			name:      "the higher priority comes first whatever the order",
 			objects:   []metav1.Object{queue("team", "spot=4")},
-			newcomers: []*kueue.Workload{unnamed("a", 3), unnamed("z", 2, priority(1))},
+			submissions: []*kueue.Workload{unnamed("a", 3), unnamed("z", 2, priority(1))},
 			want: []string{"waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor " +
 				"spot, 1 more needed: 2 of 4 are free", "starts on spot at 0s"},
 		},
@@ -42,7 +42,7 @@ func TestSimulateAll(t *testing.T) {
 			name:      "machines of a group are had once",
 			objects:   append(machines, queue("team", "spot=32", checked("machines"))),
 			capacity:  groups(group("spot", 2)),
-			newcomers: []*kueue.Workload{unnamed("a", 8), unnamed("b", 8), unnamed("c", 8)},
+			submissions: []*kueue.Workload{unnamed("a", 8), unnamed("b", 8), unnamed("c", 8)},
 			want:      []string{"starts on spot at 4m0s with [{spot 1}]", "starts on spot at 4m0s with [{spot 1}]", "waits (WaitingForCapacity)"},
 		},
 	}
@@ -50,9 +50,9 @@ func TestSimulateAll(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := stateOf(append(tc.objects, flavor("spot"), localQueue("main", "team"))...)
 			s.SetCapacity(tc.capacity)
-			for i, o := range SimulateAll(s, tc.newcomers, noon) {
+			for i, o := range SimulateAll(s, tc.submissions, noon) {
 				if got := inALine(o); !strings.HasPrefix(got, tc.want[i]) {
-					t.Errorf("%s %s\nwant: it %s", tc.newcomers[i].Name, got, tc.want[i])
+					t.Errorf("%s %s\nwant: it %s", tc.submissions[i].Name, got, tc.want[i])
 				}
 			}
 		})

@@ -31,7 +31,7 @@ func TestSimulate(t *testing.T) {
 		name     string
 		objects  []metav1.Object
 		capacity *planner.Snapshot
-		newcomer *kueue.Workload
+		submission *kueue.Workload
 		// want says which flavors the Workload starts on, after which victims, or why it
 		// does not start.
 		want string
@@ -39,13 +39,13 @@ func TestSimulate(t *testing.T) {
 		{
 			name:     "free quota is had at once",
 			objects:  []metav1.Object{queue("team", "spot=2 ondemand=8")},
-			newcomer: job("new", 4),
+			submission: job("new", 4),
 			want:     "starts on ondemand at 0s",
 		},
 		{
 			name:     "without quota it waits with the reason",
 			objects:  []metav1.Object{queue("team", "spot=4"), job("old", 4, running(noon))},
-			newcomer: job("new", 4),
+			submission: job("new", 4),
 			want: "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 4 " +
 				"more needed: 0 of 4 are free",
 		},
@@ -53,13 +53,13 @@ func TestSimulate(t *testing.T) {
 			name: "a higher priority has others leave, and only as many as it takes",
 			objects: []metav1.Object{queue("team", "spot=4", preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)),
 				job("old", 2, running(noon.Add(-time.Hour))), job("older", 2, running(noon.Add(-2*time.Hour)))},
-			newcomer: job("new", 2, priority(1)),
+			submission: job("new", 2, priority(1)),
 			want:     "starts on spot at 0s after [default/old]",
 		},
 		{
 			name:     "those ahead come first",
 			objects:  []metav1.Object{queue("team", "spot=4"), job("ahead", 3)},
-			newcomer: job("new", 2, created(noon)),
+			submission: job("new", 2, created(noon)),
 			want: "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 " +
 				"more needed: 1 of 4 are free",
 		},
@@ -67,14 +67,14 @@ func TestSimulate(t *testing.T) {
 			name:     "a launch has a group, a price and a time",
 			objects:  append(machines, queue("team", "spot=16", checked("machines"))),
 			capacity: groups(group("spot", 4)),
-			newcomer: job("new", 16),
+			submission: job("new", 16),
 			want:     "starts on spot at 4m0s with [{spot 2}] for 4000000 a chance of 950",
 		},
 		{
 			name:     "no quota is given for machines that are not to be had",
 			objects:  append(machines, queue("team", "spot=16", checked("machines"))),
 			capacity: groups(group("spot", 1)),
-			newcomer: job("new", 16),
+			submission: job("new", 16),
 			want:     "waits (WaitingForCapacity): flavor spot: no machines",
 		},
 		{
@@ -83,25 +83,25 @@ func TestSimulate(t *testing.T) {
 				preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)),
 				job("old", 8, running(noon.Add(-time.Hour)))),
 			capacity: groups(group("spot", 1)),
-			newcomer: job("new", 8, priority(1)),
+			submission: job("new", 8, priority(1)),
 			want:     "starts on spot at 4m0s with [{spot 1}] for 2000000 a chance of 950 after [default/old]",
 		},
 		{
 			name:     "the answer of another controller is unknown",
 			objects:  []metav1.Object{queue("team", "spot=4", checked("budget")), check("budget", "people.example.com")},
-			newcomer: job("new", 4),
+			submission: job("new", 4),
 			want:     "starts on spot at 0s, then awaits [budget]",
 		},
 		{
 			name:     "without a queue it cannot start",
 			objects:  []metav1.Object{queue("team", "spot=4")},
-			newcomer: job("new", 4, inQueue("none")),
+			submission: job("new", 4, inQueue("none")),
 			want:     `waits (Misconfigured): LocalQueue none doesn't exist`,
 		},
 		{
 			name:     "one that is there already is judged as given",
 			objects:  []metav1.Object{queue("team", "spot=4"), job("new", 5)},
-			newcomer: job("new", 4, func(w *kueue.Workload) { w.Generation++ }),
+			submission: job("new", 4, func(w *kueue.Workload) { w.Generation++ }),
 			want:     "starts on spot at 0s",
 		},
 	}
@@ -109,7 +109,7 @@ func TestSimulate(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := stateOf(append(tc.objects, flavor("spot"), flavor("ondemand"), localQueue("main", "team"))...)
 			s.SetCapacity(tc.capacity)
-			got := inALine(Simulate(s, tc.newcomer, noon))
+			got := inALine(Simulate(s, tc.submission, noon))
 			if !slices.ContainsFunc(strings.Split(tc.want, "|"), func(want string) bool { return strings.HasPrefix(got, want) }) {
 				t.Errorf("it %s\nwant: it %s", got, tc.want)
 			}
@@ -160,14 +160,14 @@ func TestSimulateIsWhatHappens(t *testing.T) {
 	for seed := range uint64(cases) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		c := randomCluster(r)
-		newcomer := c.job(r, "newcomer")
-		outcome := Simulate(c.state, newcomer, c.now)
+		submission := c.job(r, "submission")
+		outcome := Simulate(c.state, submission, c.now)
 		simulated := whatHappens(outcome.Starts, flavorsOf(outcome.Admission), outcome.Victims)
 		if c.restless {
 			restless++
 			t.Logf("seed %d is restless", seed)
 		}
-		if real := c.takeIn(t, newcomer); real == simulated {
+		if real := c.takeIn(t, submission); real == simulated {
 			agreed++
 		} else {
 			t.Logf("seed %d: simulated %q, but %q happened; it was told: %s", seed, simulated, real, outcome.Message)
@@ -362,20 +362,20 @@ func node(name string, g nodegroups.Group) *state.Node {
 }
 
 // takeIn is what happens once a job has come.
-func (c *cluster) takeIn(t *testing.T, newcomer *kueue.Workload) string {
+func (c *cluster) takeIn(t *testing.T, submission *kueue.Workload) string {
 	t.Helper()
 	starts, flavors := false, ""
 	var victims []types.NamespacedName
 	c.sees = func(v *lifecycle.Verdict) {
 		switch {
 		case starts:
-		case v.Action == lifecycle.Evict && v.PreemptedBy == newcomer.UID:
+		case v.Action == lifecycle.Evict && v.PreemptedBy == submission.UID:
 			victims = append(victims, types.NamespacedName{Name: v.Workload.Object.Name})
-		case v.Action == lifecycle.Reserve && v.Workload.Object.UID == newcomer.UID:
+		case v.Action == lifecycle.Reserve && v.Workload.Object.UID == submission.UID:
 			starts, flavors = true, flavorsOf(v.Status.Admission)
 		}
 	}
-	c.set(newcomer)
+	c.set(submission)
 	c.rest()
 	return whatHappens(starts, flavors, victims)
 }

@@ -252,7 +252,7 @@ func (s *site) comesTrue(queue, name string, count int32, change ...func(*batchv
 	if err != nil {
 		s.Fatal(err)
 	}
-	simulated := p.Simulate([]view.Newcomer{{Kind: "Job", Name: name, Workload: w}}, nil)[0]
+	simulated := p.Simulate([]view.Submission{{Kind: "Job", Name: name, Workload: w}}, nil)[0]
 	s.Logf("simulated: job %s %s: %v", name, simulated.Summary, simulated.Where)
 
 	j := s.queued(queue, name, count, change...)
