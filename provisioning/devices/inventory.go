@@ -93,19 +93,13 @@ func (i *inventory) count() {
 				continue
 			}
 			for k := range s.Spec.Devices {
-				if d := &s.Spec.Devices[k]; i.catalog.matches(i.catalog.Class(class), s.Spec.Driver, d) && !keepsOff(d.Taints) {
+				d := &s.Spec.Devices[k]
+				if i.catalog.matches(i.catalog.Class(class), s.Spec.Driver, d) && !slices.ContainsFunc(d.Taints, fit.KeepsOff) {
 					i.of[class] = append(i.of[class], allocation{s.Spec.Driver, s.Spec.Pool.Name, d.Name, ""})
 				}
 			}
 		}
 	}
-}
-
-// keepsOff reports whether a taint repels claims without tolerations.
-func keepsOff(taints []resourcev1.DeviceTaint) bool {
-	return slices.ContainsFunc(taints, func(t resourcev1.DeviceTaint) bool {
-		return t.Effect == resourcev1.DeviceTaintEffectNoSchedule || t.Effect == resourcev1.DeviceTaintEffectNoExecute
-	})
 }
 
 // matches reports whether a device belongs to the class. An expression that fails to evaluate matches nothing here; the allocator

@@ -284,6 +284,11 @@ func (c *Classes) chargeOf(name string, mode resourcev1.DeviceAllocationMode, co
 	return nodegroups.Resources{c.AmountName(class): count}
 }
 
+// KeepsOff reports whether a taint keeps claims without tolerations off a device.
+func KeepsOff(t resourcev1.DeviceTaint) bool {
+	return t.Effect == resourcev1.DeviceTaintEffectNoSchedule || t.Effect == resourcev1.DeviceTaintEffectNoExecute
+}
+
 // identities lists the attributes that differ between devices or machines, so their values cannot be compared across machines. It
 // covers the attributes of known drivers, without the domain and in lower case.
 var identities = []string{"uuid", "parentuuid", "pcibusid", "pcibusaddress", "pciaddress", "pcieroot", "serial", "serialnumber", "ifname",
