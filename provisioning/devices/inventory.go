@@ -41,6 +41,8 @@ type inventory struct {
 	// devices of a class are interchangeable, so that counting them suffices.
 	of    map[string][]allocation
 	plain bool
+	// shared are the devices that several claims may have at once.
+	shared map[allocation]bool
 
 	describing  sync.Once
 	description []v1alpha1.DevicePool
@@ -71,7 +73,7 @@ func consumed(r *resourcev1.DeviceRequestAllocationResult) string {
 
 // count fills of and plain.
 func (i *inventory) count() {
-	i.of = map[string][]allocation{}
+	i.of, i.shared = map[string][]allocation{}, map[allocation]bool{}
 	i.plain = len(i.unpublished) == 0
 	slicesIn := map[string]int64{}
 	names := map[[2]string]bool{}
@@ -95,7 +97,11 @@ func (i *inventory) count() {
 			for k := range s.Spec.Devices {
 				d := &s.Spec.Devices[k]
 				if i.catalog.matches(i.catalog.Class(class), s.Spec.Driver, d) && !slices.ContainsFunc(d.Taints, fit.KeepsOff) {
-					i.of[class] = append(i.of[class], allocation{s.Spec.Driver, s.Spec.Pool.Name, d.Name, ""})
+					at := allocation{s.Spec.Driver, s.Spec.Pool.Name, d.Name, ""}
+					i.of[class] = append(i.of[class], at)
+					if ptr.Deref(d.AllowMultipleAllocations, false) {
+						i.shared[at] = true
+					}
 				}
 			}
 		}
@@ -188,7 +194,11 @@ func (s *state) count() nodegroups.Resources {
 		}
 		n := int64(0)
 		for _, d := range list {
-			if !taken[d] {
+			switch {
+			case taken[d]:
+			case s.shared[d]:
+				n += fit.SharesOfDevice
+			default:
 				n++
 			}
 		}
@@ -392,7 +402,7 @@ func (s *state) short() string {
 	var free []string
 	for _, class := range s.catalog.names {
 		if name := s.catalog.amounts[class]; len(s.of[class]) > 0 && !slices.Contains(s.plugin, name) {
-			free = append(free, fmt.Sprintf("%d of %d of DeviceClass %s", s.amounts[name], len(s.of[class]), class))
+			free = append(free, fmt.Sprintf("%d of %d of DeviceClass %s", min(s.amounts[name], int64(len(s.of[class]))), len(s.of[class]), class))
 		}
 	}
 	if len(free) == 0 {

@@ -284,6 +284,9 @@ func (c *Classes) chargeOf(name string, mode resourcev1.DeviceAllocationMode, co
 	return nodegroups.Resources{c.AmountName(class): count}
 }
 
+// SharesOfDevice is the amount of a device that several claims may have at once, as an upper bound. It exceeds the pods of any node.
+const SharesOfDevice = 1024
+
 // KeepsOff reports whether a taint keeps claims without tolerations off a device.
 func KeepsOff(t resourcev1.DeviceTaint) bool {
 	return t.Effect == resourcev1.DeviceTaintEffectNoSchedule || t.Effect == resourcev1.DeviceTaintEffectNoExecute

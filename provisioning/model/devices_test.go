@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -142,12 +143,20 @@ func TestPoolsAreWhole(t *testing.T) {
 
 // planClaims plans five pods that claim two GPUs each. There are no nodes, and a group of up to ten machines.
 func planClaims(class func(*resourcev1.DeviceClass), group func(*v1alpha1.NodeGroup)) planner.Verdict {
+	return planClaimsOf(resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", Count: 2}, class, group)
+}
+
+// planClaimsOf is planClaims of another request.
+func planClaimsOf(request resourcev1.ExactDeviceRequest, class func(*resourcev1.DeviceClass),
+	group func(*v1alpha1.NodeGroup),
+) planner.Verdict {
 	m, v := newModel()
 	c := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
 	class(c)
 	m.Set(c)
 	claims := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "two", ResourceVersion: v.next()}}
-	claims.Spec.Spec = v.claim("", 2).Spec
+	request.AllocationMode = resourcev1.DeviceAllocationModeExactCount
+	claims.Spec.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &request}}
 	m.Set(claims)
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "g", ResourceVersion: v.next()}}
 	g.Spec.MaxNodes, g.Spec.CapacityType = 10, v1alpha1.OnDemand
@@ -184,6 +193,20 @@ func TestClaimsAreLaunched(t *testing.T) {
 				t.Errorf("%s %v: %s; want 3 machines of 4 GPUs for 5 pods of 2", plan.Outcome, plan.Launches, plan.Message())
 			}
 		})
+	}
+}
+
+// A device that pods share counts as often as its capacity allows.
+func TestSharedDevicesAreLaunched(t *testing.T) {
+	type amounts = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity
+	device := v1alpha1.Device{Name: "gpu", AllowMultipleAllocations: true, Capacity: amounts{"memory": {Value: resource.MustParse("80Gi")}}}
+	request := resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", Count: 1, Capacity: &resourcev1.CapacityRequirements{
+		Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse("20Gi")}}}
+	plan := planClaimsOf(request, func(*resourcev1.DeviceClass) {}, func(g *v1alpha1.NodeGroup) {
+		g.Spec.Template.Devices = []v1alpha1.DevicePool{{Driver: "gpu.example.com", Devices: []v1alpha1.Device{device}}}
+	})
+	if plan.Outcome != planner.Launch || len(plan.Launches) != 1 || plan.Launches[0].Count != 2 {
+		t.Errorf("%s %v: %s; want 2 machines of 80Gi for 5 pods of 20Gi", plan.Outcome, plan.Launches, plan.Message())
 	}
 }
 

@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,9 +22,6 @@ type nodeDevices struct {
 	// amountsOf caches under which names a kind of device counts.
 	amountsOf map[string][]corev1.ResourceName
 }
-
-// anyNumber is the amount of a device that any number of claims may share.
-const anyNumber = math.MaxInt32
 
 func newNodeDevices() nodeDevices {
 	return nodeDevices{
@@ -96,7 +92,7 @@ func (s *Cache) amountsOn(node string) nodegroups.Resources {
 				for _, name := range s.amountNames(of.Spec.Driver, d) {
 					n := int64(1)
 					if ptr.Deref(d.AllowMultipleAllocations, false) {
-						n = anyNumber
+						n = fit.SharesOfDevice
 					}
 					out[name] = nodegroups.Plus(out[name], n)
 				}

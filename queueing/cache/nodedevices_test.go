@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	catalog "github.com/muster-dev/muster/provisioning/devices"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/queueing/config"
 )
 
@@ -64,7 +65,7 @@ func TestDevicesCountOnTheirNode(t *testing.T) {
 		"of two":            {devices: "[{name: a}, {name: b, attributes: {gpu.example.com/model: {string: l}}}]", of: 1, want: nodegroups.Resources{"example.com/gpu": 2, large: 1, "example.com/nic": 4}},
 		"with a taint":      {devices: "[{name: a}, {name: b, taints: [{key: lost, effect: NoExecute}]}]", of: 1, want: nodegroups.Resources{"example.com/gpu": 1, "example.com/nic": 4}},
 		"with a dry taint":  {devices: "[{name: a}, {name: b, taints: [{key: lost, effect: None}]}]", of: 1, want: nodegroups.Resources{"example.com/gpu": 2, "example.com/nic": 4}},
-		"that pods share":   {devices: "[{name: a, allowMultipleAllocations: true}]", of: 1, want: nodegroups.Resources{"example.com/gpu": anyNumber, "example.com/nic": 4}},
+		"that pods share":   {devices: "[{name: a, allowMultipleAllocations: true}]", of: 1, want: nodegroups.Resources{"example.com/gpu": fit.SharesOfDevice, "example.com/nic": 4}},
 		"of part of a pool": {devices: "[{name: a}, {name: b}]", of: 2, want: nodegroups.Resources{"example.com/nic": 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
