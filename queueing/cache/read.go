@@ -65,10 +65,15 @@ func (s *Cache) read(w *Workload, object *kueue.Workload) {
 			if why != "" {
 				w.refusedClaims = append(w.refusedClaims, why)
 			}
-			w.OnNode = append(w.OnNode, s.onNode(object.Namespace, spec, w.Requests[i]))
+			if len(s.devices.byName) > 0 {
+				w.OnNode = append(w.OnNode, s.onNode(object.Namespace, spec, w.Requests[i]))
+			}
 			w.sourced = w.sourced || len(s.sourcesOf) > 0 && len(spec.ResourceClaims) > 0
 			w.Pod = append(w.Pod, s.counted(requests))
 			w.Keys = append(w.Keys, fit.SelectedKeys(spec)...)
+		}
+		if w.OnNode == nil {
+			w.OnNode = w.Requests // the common case
 		}
 		w.Shape = shapeOf(object.Spec.PodSets, w.Pod)
 	}
