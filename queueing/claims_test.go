@@ -1,6 +1,7 @@
 package queueing
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -89,10 +90,18 @@ func (w deviceWorld) publish() {
 }
 
 // submit adds a Workload of some pods, each with one unit of what deviceAmounts says.
-func (w deviceWorld) submit(name, lq, by string, pods int32) {
+func (w deviceWorld) submit(name, lq, by string, pods int32) { w.submitTo(name, lq, by, pods, nil) }
+
+// submitWith is submit to the queue main, with a topology request.
+func (w deviceWorld) submitWith(name, by string, pods int32, request *kueue.PodSetTopologyRequest) {
+	w.submitTo(name, "main", by, pods, request)
+}
+
+func (w deviceWorld) submitTo(name, lq, by string, pods int32, request *kueue.PodSetTopologyRequest) {
 	amount := deviceAmounts[by]
 	object := w.workload(w.t, name, map[string]string{"lq": lq})
 	ps := &object.Spec.PodSets[0]
+	ps.TopologyRequest = request
 	ps.Count = pods
 	if amount.extended != "" {
 		list := corev1.ResourceList{corev1.ResourceName(amount.extended): resource.MustParse("1")}
@@ -278,4 +287,57 @@ func TestRefusedClaimsSayWhy(t *testing.T) {
 			t.Errorf("%s: QuotaReserved says %q, want %q", name, found, claim.want)
 		}
 	}
+}
+
+// TestClaimsAreCountedInDomains: a gang is placed where its devices are, at every level, and not only where its pods' CPU fits.
+func TestClaimsAreCountedInDomains(t *testing.T) {
+	for _, by := range []string{"by number", "by a selector", "by extended resource", "by implicit name"} {
+		t.Run(by, func(t *testing.T) {
+			w := newDeviceWorld(t)
+			w.set(flavor("spot", map[string]string{"topology": "racks"}))
+			topology := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks"}}
+			topology.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: "rack"}, {NodeLabel: corev1.LabelHostname}}
+			w.set(topology)
+			w.set(clusterQueue(t, "team", nil, "spot gpus=100"))
+			w.set(localQueueTo("main", "team", ""))
+			for rack, devices := range map[string]int{"a": 1, "b": 2} {
+				w.nodes(t, rack, map[string]string{"pool": "spot", "rack": rack, "count": "2", "cpu": "64"})
+				for _, host := range []string{rack + "-1", rack + "-2"} {
+					w.set(publishedBy(nodeOf(host), devices))
+				}
+			}
+			gang := func(name string, pods int32) {
+				w.submitWith(name, by, pods, topologyRequest("required:rack"))
+			}
+			gang("five", 5)
+			w.expect() // no rack has as many
+			gang("four", 4)
+			w.expect("four")
+			if got := places(w.find(t, "four")); got != "main: b-1=2 b-2=2\n" {
+				t.Errorf("four pods are placed at %q, want two on each node of rack b", got)
+			}
+			gang("three", 3)
+			w.expect("four")
+			w.set(publishedBy(nodeOf("a-1"), 2)) // a device is mended
+			w.expect("four", "three")
+			if got := places(w.find(t, "three")); got != "main: a-1=2 a-2=1\n" {
+				t.Errorf("three pods are placed at %q, want two on a-1 and one on a-2", got)
+			}
+			w.change(t, "finish", "four")
+			w.nodes(t, "c", map[string]string{"pool": "spot", "rack": "c", "cpu": "64"}) // its driver has published nothing
+			gang("more", 4)
+			w.expect("more", "three")
+		})
+	}
+}
+
+// publishedBy is the slice of a node with devices of class gpu.
+func publishedBy(node string, devices int) *resourcev1.ResourceSlice {
+	s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "of-" + node}, Spec: resourcev1.ResourceSliceSpec{
+		Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1},
+	}}
+	for n := range devices {
+		s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{Name: fmt.Sprintf("gpu-%d", n)})
+	}
+	return s
 }

@@ -14,6 +14,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/history"
@@ -146,6 +147,10 @@ func (p *Picture) nodeLine(n *state.Node) NodeLine {
 			}
 		}
 		d.Free = max(0, d.Free)
+		if n.Published != nil && n.Published.Amounts()[name] > 0 {
+			d.Capacity = fit.DevicesIn(d.Capacity)
+			d.Free = min(fit.DevicesIn(d.Free), d.Capacity)
+		}
 		l.Devices = append(l.Devices, d)
 	}
 	var flavors []kueue.ResourceFlavorReference

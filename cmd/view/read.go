@@ -85,6 +85,9 @@ var (
 		kindOf[provreq.ProvisioningRequestList](provreq.SchemeGroupVersion.Group, "provisioningrequests"),
 		kindOf[corev1.NamespaceList]("", "namespaces"),
 		kindOf[corev1.LimitRangeList]("", "limitranges"),
+		// What the pods below claim is counted when they are read.
+		kindOf[resourcev1.DeviceClassList](resourcev1.GroupName, "deviceclasses"),
+		kindOf[resourcev1.ResourceClaimTemplateList](resourcev1.GroupName, "resourceclaimtemplates"),
 		kindOf[corev1.NodeList]("", "nodes"),
 		kindOf[corev1.PodList]("", "pods"),
 		kindOf[corev1.PodTemplateList]("", "podtemplates"),
@@ -96,9 +99,7 @@ var (
 		kindOf[storagev1.CSINodeList](storagev1.GroupName, "csinodes"),
 		kindOf[nodev1.RuntimeClassList](nodev1.GroupName, "runtimeclasses"),
 		kindOf[schedulingv1.PriorityClassList](schedulingv1.GroupName, "priorityclasses"),
-		kindOf[resourcev1.DeviceClassList](resourcev1.GroupName, "deviceclasses"),
 		kindOf[resourcev1.DeviceTaintRuleList](resourcev1.GroupName, "devicetaintrules"),
-		kindOf[resourcev1.ResourceClaimTemplateList](resourcev1.GroupName, "resourceclaimtemplates"),
 		kindOf[resourcev1.ResourceClaimList](resourcev1.GroupName, "resourceclaims"),
 		kindOf[resourcev1.ResourceSliceList](resourcev1.GroupName, "resourceslices"),
 	}

@@ -41,6 +41,8 @@ type inventory struct {
 	// devices of a class are interchangeable, so that counting them suffices.
 	of    map[string][]allocation
 	plain bool
+	// shared are the devices that several claims may have at once.
+	shared map[allocation]bool
 
 	describing  sync.Once
 	description []v1alpha1.DevicePool
@@ -71,7 +73,7 @@ func consumed(r *resourcev1.DeviceRequestAllocationResult) string {
 
 // count fills of and plain.
 func (i *inventory) count() {
-	i.of = map[string][]allocation{}
+	i.of, i.shared = map[string][]allocation{}, map[allocation]bool{}
 	i.plain = len(i.unpublished) == 0
 	slicesIn := map[string]int64{}
 	names := map[[2]string]bool{}
@@ -93,19 +95,17 @@ func (i *inventory) count() {
 				continue
 			}
 			for k := range s.Spec.Devices {
-				if d := &s.Spec.Devices[k]; i.catalog.matches(i.catalog.Class(class), s.Spec.Driver, d) && !keepsOff(d.Taints) {
-					i.of[class] = append(i.of[class], allocation{s.Spec.Driver, s.Spec.Pool.Name, d.Name, ""})
+				d := &s.Spec.Devices[k]
+				if i.catalog.matches(i.catalog.Class(class), s.Spec.Driver, d) && !slices.ContainsFunc(d.Taints, fit.KeepsOff) {
+					at := allocation{s.Spec.Driver, s.Spec.Pool.Name, d.Name, ""}
+					i.of[class] = append(i.of[class], at)
+					if ptr.Deref(d.AllowMultipleAllocations, false) {
+						i.shared[at] = true
+					}
 				}
 			}
 		}
 	}
-}
-
-// keepsOff reports whether a taint repels claims without tolerations.
-func keepsOff(taints []resourcev1.DeviceTaint) bool {
-	return slices.ContainsFunc(taints, func(t resourcev1.DeviceTaint) bool {
-		return t.Effect == resourcev1.DeviceTaintEffectNoSchedule || t.Effect == resourcev1.DeviceTaintEffectNoExecute
-	})
 }
 
 // matches reports whether a device belongs to the class. An expression that fails to evaluate matches nothing here; the allocator
@@ -194,7 +194,11 @@ func (s *state) count() nodegroups.Resources {
 		}
 		n := int64(0)
 		for _, d := range list {
-			if !taken[d] {
+			switch {
+			case taken[d]:
+			case s.shared[d]:
+				n += fit.SharesOfDevice
+			default:
 				n++
 			}
 		}
@@ -398,7 +402,7 @@ func (s *state) short() string {
 	var free []string
 	for _, class := range s.catalog.names {
 		if name := s.catalog.amounts[class]; len(s.of[class]) > 0 && !slices.Contains(s.plugin, name) {
-			free = append(free, fmt.Sprintf("%d of %d of DeviceClass %s", s.amounts[name], len(s.of[class]), class))
+			free = append(free, fmt.Sprintf("%d of %d of DeviceClass %s", min(s.amounts[name], int64(len(s.of[class]))), len(s.of[class]), class))
 		}
 	}
 	if len(free) == 0 {

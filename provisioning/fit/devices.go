@@ -284,6 +284,17 @@ func (c *Classes) chargeOf(name string, mode resourcev1.DeviceAllocationMode, co
 	return nodegroups.Resources{c.AmountName(class): count}
 }
 
+// SharesOfDevice is the amount of a device that several claims may have at once, as an upper bound. It exceeds the pods of any node.
+const SharesOfDevice = 1024
+
+// DevicesIn returns the number of devices in an amount: a device that several claims may have at once is one.
+func DevicesIn(amount int64) int64 { return amount/SharesOfDevice + amount%SharesOfDevice }
+
+// KeepsOff reports whether a taint keeps claims without tolerations off a device.
+func KeepsOff(t resourcev1.DeviceTaint) bool {
+	return t.Effect == resourcev1.DeviceTaintEffectNoSchedule || t.Effect == resourcev1.DeviceTaintEffectNoExecute
+}
+
 // identities lists the attributes that differ between devices or machines, so their values cannot be compared across machines. It
 // covers the attributes of known drivers, without the domain and in lower case.
 var identities = []string{"uuid", "parentuuid", "pcibusid", "pcibusaddress", "pciaddress", "pcieroot", "serial", "serialnumber", "ifname",

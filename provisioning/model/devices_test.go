@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -142,12 +143,20 @@ func TestPoolsAreWhole(t *testing.T) {
 
 // planClaims plans five pods that claim two GPUs each. There are no nodes, and a group of up to ten machines.
 func planClaims(class func(*resourcev1.DeviceClass), group func(*v1alpha1.NodeGroup)) planner.Verdict {
+	return planClaimsOf(resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", Count: 2}, class, group)
+}
+
+// planClaimsOf is planClaims of another request.
+func planClaimsOf(request resourcev1.ExactDeviceRequest, class func(*resourcev1.DeviceClass),
+	group func(*v1alpha1.NodeGroup),
+) planner.Verdict {
 	m, v := newModel()
 	c := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
 	class(c)
 	m.Set(c)
 	claims := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "two", ResourceVersion: v.next()}}
-	claims.Spec.Spec = v.claim("", 2).Spec
+	request.AllocationMode = resourcev1.DeviceAllocationModeExactCount
+	claims.Spec.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &request}}
 	m.Set(claims)
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "g", ResourceVersion: v.next()}}
 	g.Spec.MaxNodes, g.Spec.CapacityType = 10, v1alpha1.OnDemand
@@ -187,10 +196,75 @@ func TestClaimsAreLaunched(t *testing.T) {
 	}
 }
 
+// A device that pods share counts as often as its capacity allows.
+func TestSharedDevicesAreLaunched(t *testing.T) {
+	type amounts = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity
+	device := v1alpha1.Device{Name: "gpu", AllowMultipleAllocations: true, Capacity: amounts{"memory": {Value: resource.MustParse("80Gi")}}}
+	request := resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", Count: 1, Capacity: &resourcev1.CapacityRequirements{
+		Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse("20Gi")}}}
+	plan := planClaimsOf(request, func(*resourcev1.DeviceClass) {}, func(g *v1alpha1.NodeGroup) {
+		g.Spec.Template.Devices = []v1alpha1.DevicePool{{Driver: "gpu.example.com", Devices: []v1alpha1.Device{device}}}
+	})
+	if plan.Outcome != planner.Launch || len(plan.Launches) != 1 || plan.Launches[0].Count != 2 {
+		t.Errorf("%s %v: %s; want 2 machines of 80Gi for 5 pods of 20Gi", plan.Outcome, plan.Launches, plan.Message())
+	}
+}
+
 // A group without declared devices may have some: a gang that claims them waits, with a reason.
 func TestClaimsThatNoGroupDeclaresWait(t *testing.T) {
 	plan := planClaims(func(*resourcev1.DeviceClass) {}, func(*v1alpha1.NodeGroup) {})
 	if plan.Outcome != planner.Wait {
 		t.Errorf("%s: %s", plan.Outcome, plan.Message())
+	}
+}
+
+// A gang that must be in one rack gets the one that has its devices: the claims are allocated on each node of a domain.
+func TestClaimsAreAllocatedInDomains(t *testing.T) {
+	m, v := newModel()
+	m.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
+	claims := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pair", ResourceVersion: v.next()}}
+	claims.Spec.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
+		DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 2}}}
+	claims.Spec.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{{
+		MatchAttribute: new(resourcev1.FullyQualifiedName("example.com/numa"))}}
+	m.Set(claims)
+	// Each node has four GPUs. Only in rack b are two of them on each side.
+	for rack, onOneSide := range map[string]int{"a": 1, "b": 2} {
+		for _, name := range []string{rack + "-1", rack + "-2"} {
+			m.Set(v.node(func(n *corev1.Node) {
+				delete(n.Status.Allocatable, gpu)
+				n.Name, n.Labels = name, map[string]string{"rack": rack}
+			}))
+			s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "of-" + name, ResourceVersion: v.next()}}
+			s.Spec = resourcev1.ResourceSliceSpec{Driver: "gpu.example.com", NodeName: &name,
+				Pool: resourcev1.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: 1}}
+			for i := range 4 {
+				side := "far"
+				if i < onOneSide {
+					side = "near"
+				}
+				s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{Name: fmt.Sprintf("gpu-%d", i),
+					Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"example.com/numa": {StringValue: &side}}})
+			}
+			m.Set(s)
+		}
+	}
+	template := &corev1.PodTemplateSpec{}
+	template.Spec.Containers = []corev1.Container{{Name: "c"}}
+	template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimTemplateName: new("pair")}}
+	policy := state.DefaultPolicy(state.AtomicScaleUp)
+	policy.Topology = "rack"
+	for pods, want := range map[int]planner.Outcome{4: planner.Fits, 5: planner.Wait} {
+		snapshot := m.Snapshot(noon)
+		plan := planner.Plan(snapshot, state.Gang{Namespace: "ns", Name: "ns/gang", UID: "gang", PodSets: []state.PodSet{
+			state.NewPodSet("ns", "workers", pods, template, snapshot.Objects)}}, policy)
+		if plan.Outcome != want {
+			t.Errorf("%d pods: %s: %s, want %s", pods, plan.Outcome, plan.Message(), want)
+		}
+		for _, at := range plan.Placement {
+			if node := snapshot.Nodes.Find(at.Node); node.Labels["rack"] != "b" {
+				t.Errorf("%d pods: node %s is in rack %s, want b", pods, at.Node, node.Labels["rack"])
+			}
+		}
 	}
 }

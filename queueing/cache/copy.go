@@ -42,8 +42,8 @@ func (s *Cache) WithoutWorkloads() *Cache {
 
 // Join adds a Workload of another Cache. It shares what was derived from the spec, so it costs a fraction of Set.
 func (s *Cache) Join(w *Workload) *Workload {
-	joined := &Workload{Object: w.Object, Pod: w.Pod, Requests: w.Requests, Keys: w.Keys, Shape: w.Shape, Unobtained: w.Unobtained,
-		refusedClaims: w.refusedClaims, sourced: w.sourced}
+	joined := &Workload{Object: w.Object, Pod: w.Pod, Requests: w.Requests, OnNode: w.OnNode, Keys: w.Keys, Shape: w.Shape,
+		Unobtained: w.Unobtained, refusedClaims: w.refusedClaims, sourced: w.sourced}
 	s.read(joined, w.Object)
 	s.Workloads[w.Object.UID] = joined
 	s.Slices.join(joined)

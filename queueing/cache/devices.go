@@ -19,6 +19,7 @@ import (
 // devices are the objects that the resource claims of pods refer to (DRA).
 type devices struct {
 	published
+	nodeDevices
 	byName    map[string]*resourcev1.DeviceClass
 	classes   fit.Classes
 	templates map[types.NamespacedName]*resourcev1.ResourceClaimTemplate
@@ -26,13 +27,16 @@ type devices struct {
 
 func newDevices() devices {
 	return devices{
-		published: newPublished(), byName: map[string]*resourcev1.DeviceClass{},
+		published: newPublished(), nodeDevices: newNodeDevices(), byName: map[string]*resourcev1.DeviceClass{},
 		templates: map[types.NamespacedName]*resourcev1.ResourceClaimTemplate{},
 	}
 }
 
 func (d *devices) clone() devices {
-	return devices{published: d.published.clone(), byName: maps.Clone(d.byName), classes: d.classes, templates: maps.Clone(d.templates)}
+	return devices{
+		published: d.published.clone(), nodeDevices: newNodeDevices(), byName: maps.Clone(d.byName), classes: d.classes,
+		templates: maps.Clone(d.templates),
+	}
 }
 
 // setDeviceClass stores a DeviceClass, or removes a deleted one.
@@ -43,6 +47,7 @@ func (s *Cache) setDeviceClass(o *resourcev1.DeviceClass, deleted bool) {
 	}
 	s.devices.classes = fit.NewClasses(maps.Values(s.devices.byName))
 	clear(s.devices.charges)
+	s.devices.classesChanged()
 	s.rereadPods(func(w *Workload) bool {
 		return slices.ContainsFunc(w.Object.Spec.PodSets, func(ps kueue.PodSet) bool { return fit.MayClaim(&ps.Template.Spec) })
 	})

@@ -65,6 +65,7 @@ func (s *Cache) CountWith(selectors Selectors) { s.devices.selectors = selectors
 
 // setSlice stores a ResourceSlice, or removes a deleted one.
 func (s *Cache) setSlice(o *resourcev1.ResourceSlice, deleted bool) {
+	s.devices.setNodeSlice(o, deleted)
 	p := &s.devices.published
 	if old := p.slices[o.Name]; old != nil {
 		delete(p.slices, o.Name)
@@ -128,14 +129,9 @@ func (s *Cache) setGroup(o *v1alpha1.NodeGroup, deleted bool) {
 func (p *published) add(of []*resourcev1.ResourceSlice, n int64) {
 	for _, s := range of {
 		for i := range s.Spec.Devices {
-			d := withoutIdentity(&s.Spec.Devices[i])
-			text, err := json.Marshal(d)
-			if err != nil {
-				panic(fmt.Sprintf("a device cannot be marshalled: %v", err)) // it came as JSON
-			}
-			key := s.Spec.Driver + " " + string(text)
+			key := kindKey(s.Spec.Driver, &s.Spec.Devices[i])
 			kind, known := p.kinds[key]
-			kind = deviceKind{s.Spec.Driver, d, kind.n + n}
+			kind = deviceKind{s.Spec.Driver, withoutIdentity(&s.Spec.Devices[i]), kind.n + n}
 			p.kinds[key] = kind
 			if kind.n == 0 {
 				delete(p.kinds, key)
@@ -144,6 +140,15 @@ func (p *published) add(of []*resourcev1.ResourceSlice, n int64) {
 		}
 	}
 	clear(p.charges)
+}
+
+// kindKey is equal for devices of one kind.
+func kindKey(driver string, d *resourcev1.Device) string {
+	text, err := json.Marshal(withoutIdentity(d))
+	if err != nil {
+		panic(fmt.Sprintf("a device cannot be marshalled: %v", err)) // it came as JSON
+	}
+	return driver + " " + string(text)
 }
 
 // withoutIdentity returns what selectors and sources read of a device.

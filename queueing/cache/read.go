@@ -57,7 +57,7 @@ func (s *Cache) read(w *Workload, object *kueue.Workload) {
 		w.HasTerms = w.HasTerms || strings.HasPrefix(name, workload.ParameterPrefix)
 	}
 	if old == nil || old.UID != object.UID || old.Generation != object.Generation || len(w.Pod) != len(object.Spec.PodSets) {
-		w.Pod, w.Requests, w.Keys, w.refusedClaims, w.sourced = nil, nil, nil, nil, false
+		w.Pod, w.Requests, w.OnNode, w.Keys, w.refusedClaims, w.sourced = nil, nil, nil, nil, nil, false
 		for i := range object.Spec.PodSets {
 			spec := s.CompletePodSpec(object.Namespace, &object.Spec.PodSets[i].Template.Spec)
 			w.Requests = append(w.Requests, workload.PodRequests(spec))
@@ -65,9 +65,15 @@ func (s *Cache) read(w *Workload, object *kueue.Workload) {
 			if why != "" {
 				w.refusedClaims = append(w.refusedClaims, why)
 			}
+			if len(s.devices.byName) > 0 {
+				w.OnNode = append(w.OnNode, s.onNode(object.Namespace, spec, w.Requests[i]))
+			}
 			w.sourced = w.sourced || len(s.sourcesOf) > 0 && len(spec.ResourceClaims) > 0
 			w.Pod = append(w.Pod, s.counted(requests))
 			w.Keys = append(w.Keys, fit.SelectedKeys(spec)...)
+		}
+		if w.OnNode == nil {
+			w.OnNode = w.Requests // the common case
 		}
 		w.Shape = shapeOf(object.Spec.PodSets, w.Pod)
 	}

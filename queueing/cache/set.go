@@ -75,7 +75,7 @@ func (s *Cache) Set(object metav1.Object) {
 	case *corev1.Node:
 		s.Nodes.SetNode(o)
 	case *corev1.Pod:
-		s.Nodes.SetPod(o, o.Labels[workload.PodSetLabel], workload.PodRequests)
+		s.setPod(o)
 	case *corev1.ResourceQuota:
 		s.setQuota(o)
 	case *corev1.LimitRange:

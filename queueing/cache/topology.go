@@ -66,7 +66,7 @@ func (s *Cache) topologyUsageOf(w *Workload) []placement.Usage {
 			continue
 		}
 		if flavor, ok := s.topologyFlavor(a); ok {
-			use := placement.Usage{Flavor: flavor, Domains: domains, Pod: w.Requests[at]}
+			use := placement.Usage{Flavor: flavor, Domains: domains, Pod: w.OnNode[at]}
 			ended := workload.CountOf(a) - workload.PodsLeft(w.Object, a)
 			out = append(out, s.Nodes.WithoutEnded(workload.KeyOf(w.Object), string(a.Name), use, ended))
 		}
@@ -145,5 +145,4 @@ func (n *Nodes) setFlavors(s *Settings, keys []string) {
 	n.SetFlavors(flavors, keys)
 }
 
-// Forget removes everything once no flavor has a Topology.
-func (n *Nodes) Forget() { *n = newNodes() }
+func (n *Nodes) forget() { *n = newNodes() }

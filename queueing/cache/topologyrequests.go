@@ -70,7 +70,7 @@ func (s *Cache) NewTopologyRequests(w *Workload, admission *kueue.Admission, che
 		ps := &w.Object.Spec.PodSets[i]
 		r := ps.TopologyRequest
 		g := group{flavor: flavor, pods: i, leader: -1, request: placement.Request{
-			Count: workload.CountOf(a), Pod: w.Requests[i], Topology: r, Implied: !placement.RequestsTopology(r), Spec: s.specOf(w, a, checks),
+			Count: workload.CountOf(a), Pod: w.OnNode[i], Topology: r, Implied: !placement.RequestsTopology(r), Spec: s.specOf(w, a, checks),
 			Balanced: s.Config.FeatureGates[config.TASBalancedPlacement],
 		}}
 		if r != nil && r.PodSetGroupName != nil {

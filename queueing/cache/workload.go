@@ -70,6 +70,9 @@ type Workload struct {
 	Pod []nodegroups.Resources
 	// Requests is the full request of one pod of each podSet.
 	Requests []nodegroups.Resources
+	// OnNode is what one pod of each podSet takes on its node: Requests, and the devices of its claims by the names that nodes count
+	// them by.
+	OnNode []nodegroups.Resources
 	// refusedClaims are the reasons why claimed devices cannot be counted.
 	refusedClaims []string
 	// sourced: sources of resources.deviceClassMappings count its devices.

@@ -74,7 +74,7 @@ func Add(mgr ctrl.Manager, c Config) error {
 	if err != nil {
 		return err
 	}
-	nodes := &nodes{informers: mgr.GetCache()}
+	nodes := &nodes{informers: mgr.GetCache(), kinds: kindsOnNodes(kinds)}
 	l := loop.New(mgr.GetClient(), mgr.GetAPIReader(), loop.Config{
 		Capacity: c.Capacity,
 		Nodes:    nodes,
@@ -211,9 +211,19 @@ func (r *runner) watchNew(ctx context.Context) {
 type nodes struct {
 	ctx       context.Context
 	informers cache.Informers
+	kinds     []client.Object
 }
 
-// Watch adds a handler to both.
+// kindsOnNodes are the kinds that count for the free capacity of nodes, in a cluster with these others.
+func kindsOnNodes(others []client.Object) []client.Object {
+	out := []client.Object{&corev1.Node{}, &corev1.Pod{}}
+	if slices.ContainsFunc(others, func(o client.Object) bool { _, is := o.(*resourcev1.DeviceClass); return is }) {
+		out = append(out, &resourcev1.ResourceSlice{})
+	}
+	return out
+}
+
+// Watch adds a handler to all.
 func (n *nodes) Watch(handler toolscache.ResourceEventHandler) (read func() bool, stop func(), err error) {
 	var synced []toolscache.InformerSynced
 	var stops []func()
@@ -222,7 +232,7 @@ func (n *nodes) Watch(handler toolscache.ResourceEventHandler) (read func() bool
 			s()
 		}
 	}
-	for _, kind := range []client.Object{&corev1.Node{}, &corev1.Pod{}} {
+	for _, kind := range n.kinds {
 		// The loop goes on meanwhile.
 		informer, err := n.informers.GetInformer(n.ctx, kind, cache.BlockUntilSynced(false))
 		if err != nil {

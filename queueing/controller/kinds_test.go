@@ -77,6 +77,10 @@ func TestWhichKindsAreWatched(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			claims := len(kindsOnNodes(kinds)) == 3
+			if claims != strings.Contains(tt.want, "DeviceClass") {
+				t.Errorf("slices of nodes are watched: %t", claims)
+			}
 			var got []string
 			for _, k := range kinds {
 				parts := strings.Split(fmt.Sprintf("%T", k), ".")

@@ -93,7 +93,7 @@ type leafOccupancy struct {
 // addNode counts a node and the pods on it that have no assignment.
 func (c *TopologyCache) addNode(l *leafOccupancy, s *nodeInfo) {
 	l.domain.Nodes++
-	l.domain.Capacity.Add(nodegroups.ResourcesFrom(s.object.Status.Allocatable), 1)
+	l.domain.Capacity.Add(s.capacity(), 1)
 	if s.free != nil {
 		l.domain.Open++
 		l.free.Add(s.free, 1)

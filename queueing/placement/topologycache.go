@@ -72,6 +72,8 @@ type nodeInfo struct {
 	// host is the last value of the node's label kubernetes.io/hostname.
 	host string
 	pods map[types.UID]*podInfo
+	// devices are those that pods on the node can claim.
+	devices nodegroups.Resources
 	// free is the free capacity of the node in the trees; nil if the trees leave the node out.
 	free nodegroups.Resources
 }
@@ -106,7 +108,7 @@ func (c *TopologyCache) Clone() *TopologyCache {
 		out.podsByWorkload[w] = maps.Clone(pods)
 	}
 	for name, s := range c.nodes {
-		clone := &nodeInfo{object: s.object, host: s.host, pods: maps.Clone(s.pods)}
+		clone := &nodeInfo{object: s.object, host: s.host, pods: maps.Clone(s.pods), devices: s.devices}
 		out.nodes[name], out.outdated[name] = clone, true
 		if c.hosts[s.host] == s {
 			out.hosts[s.host] = clone
@@ -300,6 +302,16 @@ func (c *TopologyCache) SetNode(n *corev1.Node) {
 		c.hosts[s.host] = s
 		delete(c.deleted, s.host)
 	}
+}
+
+// SetDevices sets the devices that pods on a node can claim; the node need not exist yet.
+func (c *TopologyCache) SetDevices(node string, devices nodegroups.Resources) {
+	s := c.nodeInfo(node)
+	if maps.Equal(s.devices, devices) {
+		return
+	}
+	s.devices = devices
+	c.outdated[node], c.nodeChanged = true, true
 }
 
 // removeHost removes the host of a node that no longer exists.
@@ -514,7 +526,7 @@ func (c *TopologyCache) refresh() {
 				p.SetNode(s.object, c.freeIn(p, s))
 			}
 		}
-		if s.object == nil && len(s.pods) == 0 {
+		if s.object == nil && len(s.pods)+len(s.devices) == 0 {
 			delete(c.nodes, name)
 		}
 	}
@@ -526,10 +538,21 @@ func (c *TopologyCache) freeOn(s *nodeInfo) nodegroups.Resources {
 	if s.object == nil || !schedulable(s.object) {
 		return nil
 	}
-	out := nodegroups.ResourcesFrom(s.object.Status.Allocatable)
+	out := s.capacity()
 	for _, r := range s.pods {
 		if !c.isAssigned(r) {
 			out.Sub(withPod(r.requests), 1)
+		}
+	}
+	return out
+}
+
+// capacity returns what the node offers. Where a device plugin offers a resource, its devices are not claimed.
+func (s *nodeInfo) capacity() nodegroups.Resources {
+	out := nodegroups.ResourcesFrom(s.object.Status.Allocatable)
+	for name, n := range s.devices {
+		if out[name] == 0 {
+			out[name] = n
 		}
 	}
 	return out
@@ -567,7 +590,7 @@ func (c *TopologyCache) ForNodes(chosen func(*corev1.Node) (reserved []nodegroup
 		for i, r := range reserved {
 			pods[types.UID(strconv.Itoa(i))] = &podInfo{node: name, requests: r}
 		}
-		out.nodes[name] = &nodeInfo{object: &n, host: s.host, pods: pods}
+		out.nodes[name] = &nodeInfo{object: &n, host: s.host, pods: pods, devices: s.devices}
 		out.hosts[s.host] = out.nodes[name]
 	}
 	var flavors []Flavor

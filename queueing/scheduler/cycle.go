@@ -16,6 +16,7 @@ func (s *Cycle) Run() (out []lifecycle.Verdict) {
 	if s.cache.Outdated {
 		s.cache.Rebuild()
 	}
+	s.cache.RefreshDevices()
 	s.cache.RequeueForNodes()
 	s.cache.RereadDevices()
 	s.cache.Sample(s.now)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -13,10 +14,10 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Nodes are watched, with the pods on them, as long as a flavor has a Topology: their events are many.
+// Nodes are watched, with their pods and devices, as long as a flavor has a Topology: their events are many.
 type Nodes interface {
-	// Watch calls a handler for all nodes and pods, and then for each change. read reports whether the handler was called for all that
-	// existed; stop ends the watch.
+	// Watch calls a handler for all nodes, pods and ResourceSlices, and then for each change. read reports whether the handler was called
+	// for all that existed; stop ends the watch.
 	Watch(toolscache.ResourceEventHandler) (read func() bool, stop func(), err error)
 }
 
@@ -41,7 +42,7 @@ func (w *nodeWatch) follow(state *queueing.State, inbox *inbox) (again time.Dura
 	case !wanted && w.stop != nil:
 		w.stop()
 		w.read, w.stop = nil, nil
-		state.Nodes.Forget()
+		state.ForgetNodes()
 		state.Outdated = true
 	case wanted && w.stop == nil:
 		if w.read, w.stop, err = w.source.Watch(roomEvents(inbox)); err != nil {
@@ -93,7 +94,7 @@ func roomEvents(to toolscache.ResourceEventHandler) toolscache.ResourceEventHand
 // than the informer's.
 func ofNodes(object client.Object) bool {
 	switch object.(type) {
-	case *corev1.Node, *corev1.Pod:
+	case *corev1.Node, *corev1.Pod, *resourcev1.ResourceSlice:
 		return true
 	}
 	return false
