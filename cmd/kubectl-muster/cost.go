@@ -80,7 +80,7 @@ and purpose, in the columns of FOCUS ` + view.FOCUSVersion + `, with --month of 
 		RunE: func(command *cobra.Command, _ []string) error {
 			switch _, err := time.Parse("2006-01", month); {
 			case export == "" && month != "":
-				return errors.New("--month is of --export: add --export=focus")
+				return errors.New("--month selects what --export writes: add --export=focus")
 			case export == "":
 				return o.answer(command, o.cost)
 			case export != focus:

@@ -102,7 +102,7 @@ type VainCost struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Cluster   string `json:"cluster,omitempty"`
-	// Cause is the class of the failure, or Undone if no NodeGroup was to blame.
+	// Cause is the class of the failure, or Undone if no NodeGroup caused the failure.
 	Cause    string `json:"cause"`
 	Machines int    `json:"machines"`
 	USD      string `json:"usd"`

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// Undone is the cause of machines in vain if no NodeGroup was to blame: the request was deleted or expired, or others took its room.
+// Undone is the cause of machines in vain if no NodeGroup caused the failure: the request was deleted or expired, or others took its room.
 const Undone = "Undone"
 
 // Vain is what machines of one cause have cost that were launched for the gang and never served it, from their start until their launch

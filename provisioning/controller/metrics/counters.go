@@ -47,12 +47,12 @@ func newCounters() *counters {
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_attempts_total",
 			Help: "Attempts to launch all machines of a gang that have ended, by how many these were (1 is 1, 2 is 2 to 3, 4 is 4 to 7 and so " +
-				"on) and by outcome: Succeeded, the class of the error, or Undone where no group was to blame.",
+				"on) and by outcome: Succeeded, the class of the error, or Undone where no group caused the failure.",
 		}, []string{"machines", "outcome"}),
 		launches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_launches_total",
 			Help: "Launches of machines that have ended, by group, capacity type and outcome: Succeeded, the class of the error, or Undone where " +
-				"something else than the group was to blame.",
+				"the group did not cause the failure.",
 		}, []string{"group", "capacity_type", "outcome"}),
 		bookings: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_bookings_total",

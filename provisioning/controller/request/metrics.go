@@ -25,7 +25,7 @@ var (
 	vain = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "muster_vain_cost_usd_total",
 		Help: "What machines that never served their gang had cost in USD when their launch failed or they were lost, by the namespace of the " +
-			"request, by group and by cause: the class of the failure, or Undone where something else than the group was to blame.",
+			"request, by group and by cause: the class of the failure, or Undone where the group did not cause the failure.",
 	}, []string{"namespace", "group", "cause"})
 	repaired = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "muster_bookings_repaired_total",
