@@ -100,6 +100,17 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				"machines that were to be launched for it there: 98.32 USD per hour, when it was given there",
 			},
 		},
+		"another cluster has given it quota and does not start it": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("train", "team", 4, func(w *kueue.Workload) {
+				w.Status.ClusterName, w.OwnerReferences = new("west"), []metav1.OwnerReference{ownedBy("train")}
+				w.Annotations = map[string]string{dispatch.Annotation: `{"in":["west"],"waits":"cluster west does not start the job: no process ` +
+					`there has renewed the Lease muster for 2m0s: its Muster or Kueue may be down; no other cluster can be asked now"}`}
+			})},
+			want: []string{
+				"was given to cluster west since 2026-11-20T11:30:00Z (30m ago).", "cluster west does not start the job: no process there has renewed",
+				"kubectl --context west -n default describe job/train",
+			},
+		},
 		"another cluster is asked, and one has refused it": {
 			objects: []client.Object{flavor("h100"), check("capacity", kueue.MultiKueueControllerName, ""), team("team", checked, "h100=64"),
 				reserved("train", "team", 4, func(w *kueue.Workload) {

@@ -36,12 +36,20 @@ func (p *Picture) waitsForACluster(w *kueue.Workload) bool {
 
 // explainClusters explains a Workload that has quota here, and that other clusters are asked to run; false if none are.
 func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
+	record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
 	if runs := w.Status.ClusterName; runs != nil {
 		out.Summary = fmt.Sprintf("runs in cluster %s", *runs)
+		if record.Waits != "" { // the worker holds it, or cannot be reached
+			out.Summary = fmt.Sprintf("was given to cluster %s", *runs)
+		}
 		if admitted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted); admitted != nil {
 			out.Summary += fmt.Sprintf(" since %s (%s ago)", stamp(admitted.LastTransitionTime.Time), ago(p.Now, admitted.LastTransitionTime.Time))
 		}
-		out.Causes = elsewhere(w, *runs, cmp.Or(p.Contexts[*runs], *runs))
+		out.Causes = nil
+		if record.Waits != "" {
+			out.Causes = append(out.Causes, record.Waits)
+		}
+		out.Causes = append(out.Causes, elsewhere(w, *runs, cmp.Or(p.Contexts[*runs], *runs))...)
 		if price := PriceIn(w, *runs); price > 0 {
 			out.Causes = append(out.Causes, fmt.Sprintf("machines that were to be launched for it there: %s USD per hour, when it was given there",
 				text.USD(price)))
@@ -51,7 +59,6 @@ func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
 	if !p.waitsForACluster(w) {
 		return false
 	}
-	record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
 	out.Summary = "has quota here and waits for a cluster"
 	if nominated := w.Status.NominatedClusterNames; len(nominated) > 0 {
 		out.Summary = "has quota here and has been given to cluster " + strings.Join(nominated, " and cluster ")

@@ -168,6 +168,8 @@ func follow(j *Job, clusters []Cluster, now time.Time) Step {
 			return waits(s)
 		}
 		refused(Late, c.Idle)
+	case s.Record.Waits != "":
+		s.Record.Waits = "" // it is over; the next step follows the job
 	default:
 		s.Do = Follow
 	}

@@ -178,3 +178,22 @@ func TestManage(t *testing.T) {
 		})
 	}
 }
+
+// TestARunningJobNoLongerWaits: what the record of a job says that it waits for goes in a step of its own, after which it is followed.
+func TestARunningJobNoLongerWaits(t *testing.T) {
+	j := nominatedInA(time.Second)
+	j.Open, j.Nominated, j.Runs = false, nil, "a"
+	s := Manage(j, []Cluster{cut(cluster("a", Copy{Admitted: true}))}, noon)
+	if s.Do != Rest || s.Record.Waits == "" {
+		t.Fatalf("while the cluster is cut off: %s, it waits for %q", s.Do, s.Record.Waits)
+	}
+	j.Record = s.Record
+	back := []Cluster{cluster("a", Copy{Admitted: true})}
+	if s = Manage(j, back, noon); s.Do != Rest || s.Record.Waits != "" {
+		t.Errorf("once it is back: %s, it waits for %q", s.Do, s.Record.Waits)
+	}
+	j.Record = s.Record
+	if s = Manage(j, back, noon); s.Do != Follow {
+		t.Errorf("then: %s, want Follow", s.Do)
+	}
+}
