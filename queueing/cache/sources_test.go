@@ -269,7 +269,7 @@ func TestSourcesFollowThePublishedDevices(t *testing.T) {
 	s.expect(memory(30), "")
 	s.Delete(s.group(""))
 	s.expect(nil, lacking)
-	if n := len(s.devices.kinds) + len(s.devices.pools) + len(s.devices.published.slices) + len(s.devices.groups); n != 0 {
+	if n := len(s.devices.kinds) + len(s.devices.pools) + len(s.devices.slices) + len(s.devices.groups); n != 0 {
 		t.Errorf("%d entries are left of devices that are gone", n)
 	}
 }
@@ -341,7 +341,7 @@ func TestSlicesAreIgnoredWithoutSources(t *testing.T) {
 	s := countedBy(t, "[{name: example.com/gpus, deviceClassNames: [gpu]}]", request("gpu", "count: 2, "+profile("whole")), nil)
 	s.Set(s.slice("a", "n", 1, 1, partitions))
 	s.Set(s.group(partitions))
-	if s.devices.numbers || len(s.devices.published.slices)+len(s.devices.groups)+len(s.devices.kinds) > 0 {
+	if s.devices.numbers || len(s.devices.slices)+len(s.devices.groups)+len(s.devices.kinds) > 0 {
 		t.Error("devices are stored that nothing counts")
 	}
 	s.expect(nodegroups.Resources{"example.com/gpus": 2}, "")

@@ -19,8 +19,8 @@ func TestArrivals(t *testing.T) {
 		return hour("new", append(options, func(w *kueue.Workload) { w.UID, w.CreationTimestamp = "", metav1.Time{} })...)
 	}
 	tests := []struct {
-		name      string
-		there     []metav1.Object
+		name        string
+		there       []metav1.Object
 		submissions []*kueue.Workload
 		// at is in minutes from now, and want is when each starts; - is not within two days.
 		at   int

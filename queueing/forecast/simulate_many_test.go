@@ -18,32 +18,32 @@ func TestSimulateAll(t *testing.T) {
 		return job(name, pods, append(options, func(w *kueue.Workload) { w.UID, w.CreationTimestamp = "", metav1.Time{} })...)
 	}
 	tests := []struct {
-		name      string
-		objects   []metav1.Object
-		capacity  *planner.Snapshot
+		name        string
+		objects     []metav1.Object
+		capacity    *planner.Snapshot
 		submissions []*kueue.Workload
-		want      []string
+		want        []string
 	}{
 		{
-			name:      "what the first has the second lacks",
-			objects:   []metav1.Object{queue("team", "spot=4")},
+			name:        "what the first has the second lacks",
+			objects:     []metav1.Object{queue("team", "spot=4")},
 			submissions: []*kueue.Workload{unnamed("z", 3), unnamed("a", 2)},
 			want: []string{"starts on spot at 0s",
 				"waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 more needed: 1 of 4 are free"},
 		},
 		{
-			name:      "the higher priority comes first whatever the order",
-			objects:   []metav1.Object{queue("team", "spot=4")},
+			name:        "the higher priority comes first whatever the order",
+			objects:     []metav1.Object{queue("team", "spot=4")},
 			submissions: []*kueue.Workload{unnamed("a", 3), unnamed("z", 2, priority(1))},
 			want: []string{"waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor " +
 				"spot, 1 more needed: 2 of 4 are free", "starts on spot at 0s"},
 		},
 		{
-			name:      "machines of a group are had once",
-			objects:   append(machines, queue("team", "spot=32", checked("machines"))),
-			capacity:  groups(group("spot", 2)),
+			name:        "machines of a group are had once",
+			objects:     append(machines, queue("team", "spot=32", checked("machines"))),
+			capacity:    groups(group("spot", 2)),
 			submissions: []*kueue.Workload{unnamed("a", 8), unnamed("b", 8), unnamed("c", 8)},
-			want:      []string{"starts on spot at 4m0s with [{spot 1}]", "starts on spot at 4m0s with [{spot 1}]", "waits (WaitingForCapacity)"},
+			want:        []string{"starts on spot at 4m0s with [{spot 1}]", "starts on spot at 4m0s with [{spot 1}]", "waits (WaitingForCapacity)"},
 		},
 	}
 	for _, tc := range tests {

@@ -28,23 +28,23 @@ import (
 func TestSimulate(t *testing.T) {
 	machines := []metav1.Object{check("machines", cache.CapacityController)}
 	tests := []struct {
-		name     string
-		objects  []metav1.Object
-		capacity *planner.Snapshot
+		name       string
+		objects    []metav1.Object
+		capacity   *planner.Snapshot
 		submission *kueue.Workload
 		// want says which flavors the Workload starts on, after which victims, or why it
 		// does not start.
 		want string
 	}{
 		{
-			name:     "free quota is had at once",
-			objects:  []metav1.Object{queue("team", "spot=2 ondemand=8")},
+			name:       "free quota is had at once",
+			objects:    []metav1.Object{queue("team", "spot=2 ondemand=8")},
 			submission: job("new", 4),
-			want:     "starts on ondemand at 0s",
+			want:       "starts on ondemand at 0s",
 		},
 		{
-			name:     "without quota it waits with the reason",
-			objects:  []metav1.Object{queue("team", "spot=4"), job("old", 4, running(noon))},
+			name:       "without quota it waits with the reason",
+			objects:    []metav1.Object{queue("team", "spot=4"), job("old", 4, running(noon))},
 			submission: job("new", 4),
 			want: "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 4 " +
 				"more needed: 0 of 4 are free",
@@ -54,55 +54,55 @@ func TestSimulate(t *testing.T) {
 			objects: []metav1.Object{queue("team", "spot=4", preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)),
 				job("old", 2, running(noon.Add(-time.Hour))), job("older", 2, running(noon.Add(-2*time.Hour)))},
 			submission: job("new", 2, priority(1)),
-			want:     "starts on spot at 0s after [default/old]",
+			want:       "starts on spot at 0s after [default/old]",
 		},
 		{
-			name:     "those ahead come first",
-			objects:  []metav1.Object{queue("team", "spot=4"), job("ahead", 3)},
+			name:       "those ahead come first",
+			objects:    []metav1.Object{queue("team", "spot=4"), job("ahead", 3)},
 			submission: job("new", 2, created(noon)),
 			want: "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 " +
 				"more needed: 1 of 4 are free",
 		},
 		{
-			name:     "a launch has a group, a price and a time",
-			objects:  append(machines, queue("team", "spot=16", checked("machines"))),
-			capacity: groups(group("spot", 4)),
+			name:       "a launch has a group, a price and a time",
+			objects:    append(machines, queue("team", "spot=16", checked("machines"))),
+			capacity:   groups(group("spot", 4)),
 			submission: job("new", 16),
-			want:     "starts on spot at 4m0s with [{spot 2}] for 4000000 a chance of 950",
+			want:       "starts on spot at 4m0s with [{spot 2}] for 4000000 a chance of 950",
 		},
 		{
-			name:     "no quota is given for machines that are not to be had",
-			objects:  append(machines, queue("team", "spot=16", checked("machines"))),
-			capacity: groups(group("spot", 1)),
+			name:       "no quota is given for machines that are not to be had",
+			objects:    append(machines, queue("team", "spot=16", checked("machines"))),
+			capacity:   groups(group("spot", 1)),
 			submission: job("new", 16),
-			want:     "waits (WaitingForCapacity): flavor spot: no machines",
+			want:       "waits (WaitingForCapacity): flavor spot: no machines",
 		},
 		{
 			name: "machines are asked for before others leave, and are not theirs",
 			objects: append(machines, queue("team", "spot=8", checked("machines"),
 				preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)),
 				job("old", 8, running(noon.Add(-time.Hour)))),
-			capacity: groups(group("spot", 1)),
+			capacity:   groups(group("spot", 1)),
 			submission: job("new", 8, priority(1)),
-			want:     "starts on spot at 4m0s with [{spot 1}] for 2000000 a chance of 950 after [default/old]",
+			want:       "starts on spot at 4m0s with [{spot 1}] for 2000000 a chance of 950 after [default/old]",
 		},
 		{
-			name:     "the answer of another controller is unknown",
-			objects:  []metav1.Object{queue("team", "spot=4", checked("budget")), check("budget", "people.example.com")},
+			name:       "the answer of another controller is unknown",
+			objects:    []metav1.Object{queue("team", "spot=4", checked("budget")), check("budget", "people.example.com")},
 			submission: job("new", 4),
-			want:     "starts on spot at 0s, then awaits [budget]",
+			want:       "starts on spot at 0s, then awaits [budget]",
 		},
 		{
-			name:     "without a queue it cannot start",
-			objects:  []metav1.Object{queue("team", "spot=4")},
+			name:       "without a queue it cannot start",
+			objects:    []metav1.Object{queue("team", "spot=4")},
 			submission: job("new", 4, inQueue("none")),
-			want:     `waits (Misconfigured): LocalQueue none doesn't exist`,
+			want:       `waits (Misconfigured): LocalQueue none doesn't exist`,
 		},
 		{
-			name:     "one that is there already is judged as given",
-			objects:  []metav1.Object{queue("team", "spot=4"), job("new", 5)},
+			name:       "one that is there already is judged as given",
+			objects:    []metav1.Object{queue("team", "spot=4"), job("new", 5)},
 			submission: job("new", 4, func(w *kueue.Workload) { w.Generation++ }),
-			want:     "starts on spot at 0s",
+			want:       "starts on spot at 0s",
 		},
 	}
 	for _, tc := range tests {
