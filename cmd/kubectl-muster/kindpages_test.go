@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -88,20 +86,8 @@ func merged(t *testing.T, whole, change string) string {
 // readAs are the Workloads of the objects of a sample, a line each, and marks their kinds as shown. A Deployment has none: its pods queue.
 func readAs(t *testing.T, text string, shown map[string]bool) string {
 	t.Helper()
-	scheme, err := view.NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "sample.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	all, err := readManifests(file, nil, scheme)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var queued []manifest
-	for _, m := range all {
+	for _, m := range manifestsOf(t, text) {
 		shown[kindOf(m.object)] = true
 		if m.object.GetLabels()[jobs.QueueLabel] == "" {
 			continue // what is around the job, such as the runtime of a TrainJob

@@ -171,8 +171,8 @@ func (s *samplePage) apply(t *testing.T, text string) {
 	s.settle(t)
 }
 
-// sorted are the jobs of a block and the objects around them, as the API server would have them.
-func sorted(t *testing.T, text string) (found []manifest, around []client.Object) {
+// manifestsOf reads a sample as commands read a file.
+func manifestsOf(t *testing.T, text string) []manifest {
 	t.Helper()
 	scheme, err := view.NewScheme()
 	if err != nil {
@@ -186,7 +186,13 @@ func sorted(t *testing.T, text string) (found []manifest, around []client.Object
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range all {
+	return all
+}
+
+// sorted are the jobs of a block and the objects around them, as the API server would have them.
+func sorted(t *testing.T, text string) (found []manifest, around []client.Object) {
+	t.Helper()
+	for _, m := range manifestsOf(t, text) {
 		if m.kind = kindOfJob(m.object, kinds.All()); m.kind != nil {
 			found = append(found, m)
 			continue
