@@ -74,7 +74,7 @@ func (s *Server) cost(_ context.Context, d *decision, _ *http.Request) (costView
 	history = append(thinned(history, curvePoints), sampleNow(now, d))
 	out := costView{
 		USDPerHour: d.fleet.spend, Teams: d.fleet.teams, Jobs: d.fleet.jobs, Unpriced: d.fleet.unpriced, Groups: groupsOf(d),
-		Budgets: d.picture.Costs().Budgets, Since: millis(s.began),
+		Budgets: d.fleet.budgets, Since: millis(s.began),
 		Waste: []wasteLine{}, Spend: spendOf(history), Source: source,
 	}
 	bills := s.past.bills(now, &d.fleet)

@@ -27,6 +27,7 @@ type fleet struct {
 	teams    []teamSpend
 	jobs     []jobSpend
 	unpriced []string
+	budgets  []view.BudgetCost
 }
 
 // purpose is what a machine is paid for.
@@ -70,7 +71,7 @@ func fleetOf(p *view.Picture) fleet {
 	costs := p.Costs()
 	f := fleet{
 		prices: map[string]float64{}, purposes: map[string]map[purpose]int{}, spend: usd(costs.Total.USDPerHour),
-		teams: []teamSpend{}, jobs: []jobSpend{}, unpriced: costs.Unpriced,
+		teams: []teamSpend{}, jobs: []jobSpend{}, unpriced: costs.Unpriced, budgets: costs.Budgets,
 	}
 	for name, g := range p.Groups {
 		f.prices[name] = float64(nodegroups.MicroUSD(g.Spec.PricePerHour)) / microUSD
