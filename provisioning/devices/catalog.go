@@ -146,12 +146,6 @@ func (c *Catalog) read(o Offer) (*inventory, map[Pool]string) {
 			continue
 		}
 		id := Pool{s.Spec.Driver, s.Spec.Pool.Name}
-		if of := pools[id]; len(of) > 0 && of[0].Spec.Pool.Generation != s.Spec.Pool.Generation {
-			if of[0].Spec.Pool.Generation > s.Spec.Pool.Generation {
-				continue
-			}
-			pools[id] = nil
-		}
 		pools[id] = append(pools[id], s)
 	}
 	if len(pools) == 0 {
@@ -161,7 +155,7 @@ func (c *Catalog) read(o Offer) (*inventory, map[Pool]string) {
 	for n, id := range slices.SortedFunc(maps.Keys(pools), func(a, b Pool) int {
 		return cmp.Or(cmp.Compare(a.Driver, b.Driver), cmp.Compare(a.Name, b.Name))
 	}) {
-		slicesOf := pools[id]
+		slicesOf := fit.NewestOf(pools[id])
 		slices.SortFunc(slicesOf, func(a, b *resourcev1.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
 		if want := slicesOf[0].Spec.Pool.ResourceSliceCount; int64(len(slicesOf)) != want {
 			i.unpublished = append(i.unpublished, fmt.Sprintf("driver %s has published %d of the %d ResourceSlices of its pool", id.Driver,

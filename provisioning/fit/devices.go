@@ -290,6 +290,20 @@ const SharesOfDevice = 1024
 // DevicesIn returns the number of devices in an amount: a device that several claims may have at once is one.
 func DevicesIn(amount int64) int64 { return amount/SharesOfDevice + amount%SharesOfDevice }
 
+// NewestOf returns the slices of the newest generation of a pool.
+func NewestOf(pool []*resourcev1.ResourceSlice) (out []*resourcev1.ResourceSlice) {
+	newest := int64(0)
+	for _, s := range pool {
+		newest = max(newest, s.Spec.Pool.Generation)
+	}
+	for _, s := range pool {
+		if s.Spec.Pool.Generation == newest {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // KeepsOff reports whether a taint keeps claims without tolerations off a device.
 func KeepsOff(t resourcev1.DeviceTaint) bool {
 	return t.Effect == resourcev1.DeviceTaintEffectNoSchedule || t.Effect == resourcev1.DeviceTaintEffectNoExecute

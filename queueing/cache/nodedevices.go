@@ -105,7 +105,8 @@ func (s *Cache) amountsOn(node string) nodegroups.Resources {
 // amountNames returns the names under which a device counts, one for each of its classes. A selector that cannot be evaluated matches
 // nothing.
 func (s *Cache) amountNames(driver string, d *resourcev1.Device) []corev1.ResourceName {
-	key := kindKey(driver, d)
+	kind := withoutIdentity(d)
+	key := kindKey(driver, &kind)
 	names, known := s.devices.amountsOf[key]
 	if !known {
 		for _, name := range s.devices.classes.Names() {

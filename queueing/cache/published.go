@@ -92,15 +92,7 @@ func (p *published) setPool(id pool, now []*resourcev1.ResourceSlice) {
 
 // complete returns the slices of the newest generation of a pool, or none if some are missing.
 func complete(all []*resourcev1.ResourceSlice) (out []*resourcev1.ResourceSlice) {
-	newest := int64(0)
-	for _, s := range all {
-		newest = max(newest, s.Spec.Pool.Generation)
-	}
-	for _, s := range all {
-		if s.Spec.Pool.Generation == newest {
-			out = append(out, s)
-		}
-	}
+	out = fit.NewestOf(all)
 	if len(out) == 0 || int64(len(out)) != out[0].Spec.Pool.ResourceSliceCount {
 		return nil
 	}
@@ -129,9 +121,10 @@ func (s *Cache) setGroup(o *v1alpha1.NodeGroup, deleted bool) {
 func (p *published) add(of []*resourcev1.ResourceSlice, n int64) {
 	for _, s := range of {
 		for i := range s.Spec.Devices {
-			key := kindKey(s.Spec.Driver, &s.Spec.Devices[i])
+			device := withoutIdentity(&s.Spec.Devices[i])
+			key := kindKey(s.Spec.Driver, &device)
 			kind, known := p.kinds[key]
-			kind = deviceKind{s.Spec.Driver, withoutIdentity(&s.Spec.Devices[i]), kind.n + n}
+			kind = deviceKind{s.Spec.Driver, device, kind.n + n}
 			p.kinds[key] = kind
 			if kind.n == 0 {
 				delete(p.kinds, key)
@@ -142,9 +135,9 @@ func (p *published) add(of []*resourcev1.ResourceSlice, n int64) {
 	clear(p.charges)
 }
 
-// kindKey is equal for devices of one kind.
+// kindKey is equal for devices of one kind. The device is one without identity.
 func kindKey(driver string, d *resourcev1.Device) string {
-	text, err := json.Marshal(withoutIdentity(d))
+	text, err := json.Marshal(d)
 	if err != nil {
 		panic(fmt.Sprintf("a device cannot be marshalled: %v", err)) // it came as JSON
 	}

@@ -373,7 +373,7 @@ func (w writer) Marked() string {
 func (w writer) Annotations(object string) string {
 	const of = ".?metadata.?annotations.orValue({})"
 	return w.byKind(func(k *Kind) string {
-		out := []string{"[]"}
+		var out []string
 		for i := range k.podSets {
 			p := &k.podSets[i]
 			if p.each != nil {
@@ -382,7 +382,10 @@ func (w writer) Annotations(object string) string {
 			}
 			out = append(out, "["+slices.Concat(p.path, p.template).optional("dyn("+object+")")+of+"]")
 		}
-		return strings.Join(out[min(1, len(out)-1):], " + ")
+		if len(out) == 0 { // its templates are elsewhere, or are none
+			return "[]"
+		}
+		return strings.Join(out, " + ")
 	}, "[dyn("+object+").spec.template"+of+"]")
 }
 
