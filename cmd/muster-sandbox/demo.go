@@ -143,7 +143,7 @@ func runDemoOfClusters(command *cobra.Command, name string, keep bool) (err erro
 
 var errInterrupted = errors.New("interrupted by a signal")
 
-// tell shows stories until they have ended, or a signal comes.
+// play shows stories until they have ended, or a signal comes.
 func play(command *cobra.Command, signals <-chan os.Signal, stories func(context.Context, *runtime.Scheme) error) error {
 	scheme, err := app.NewScheme()
 	if err != nil {

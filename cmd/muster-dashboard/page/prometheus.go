@@ -37,7 +37,7 @@ type prometheus struct {
 	// samples by window, the oldest first; err is the error of the last query.
 	samples map[time.Duration][]sample
 	err     error
-	// asked counts the rounds of queries.
+	// rounds counts the rounds of queries.
 	rounds int
 }
 
@@ -80,7 +80,7 @@ func (p *prometheus) times() int {
 	return p.rounds
 }
 
-// ask queries samples of a window that ends now, one for each column.
+// sample queries samples of a window that ends now, one for each column.
 func (p *prometheus) sample(ctx context.Context, now time.Time, window time.Duration) ([]sample, error) {
 	step := window / columns
 	first := now.Add(-window).Truncate(step)

@@ -44,7 +44,7 @@ clusters, each of which launches machines for it. The dispatcher nominates one c
 start soonest and cheapest, as far as it may read that, else in the order of the MultiKueueConfig; and the next one as soon as that
 refuses the job and no copy is left there.
 
-Beside a stock Kueue (0.18 or later), Kueue makes the copies. It has to be told to wait, in its configuration:
+Beside a stock Kueue (0.18 or later), Kueue makes the copies. Its configuration has to name the dispatcher, so that Kueue waits for it:
 
   multiKueue:
     dispatcherName: ` + dispatch.Name + `

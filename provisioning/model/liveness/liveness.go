@@ -23,7 +23,7 @@ type APIServer struct {
 	answered, since time.Time
 }
 
-// New returns a APIServer without an answer yet.
+// New returns an APIServer without an answer yet.
 func New(c clock.PassiveClock) *APIServer { return &APIServer{clock: c} }
 
 // Answered records a response, and reports whether the control plane was silent before it.
