@@ -26,6 +26,8 @@ type World struct {
 	pools     map[PoolKey]*Pool
 	next      map[PoolKey]int64
 	instances map[string]*Instance
+	// launched are the instances by launch and ID.
+	launched []*Instance
 	// grouped are the instances by the group that owns them.
 	grouped      map[string][]*Instance
 	reservations map[string]*Reservation
@@ -197,6 +199,8 @@ func (w *World) Launch(o Order) ([]Instance, *v1alpha1.KwokError) {
 			in.Node = o.Node(in.ID)
 		}
 		w.instances[in.ID] = in
+		at, _ := slices.BinarySearchFunc(w.launched, in, byLaunch)
+		w.launched = slices.Insert(w.launched, at, in)
 		w.grouped[in.Group] = append(w.grouped[in.Group], in)
 		w.next[o.Pool] = fate.Ordinal + 1
 		out = append(out, in.copy())
@@ -541,8 +545,8 @@ func (w *World) Instances(all bool) []Instance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.settle()
-	var out []Instance
-	for _, in := range w.instances {
+	out := make([]Instance, 0, len(w.launched))
+	for _, in := range w.launched {
 		switch {
 		case all:
 			out = append(out, in.copy())
@@ -550,7 +554,6 @@ func (w *World) Instances(all bool) []Instance {
 			out = append(out, in.listed(now.Add(-w.config.TagLag.Duration)))
 		}
 	}
-	slices.SortFunc(out, byLaunch)
 	return out
 }
 
@@ -559,17 +562,17 @@ func (w *World) Owned(group string) []Instance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.clock.Now()
-	out := make([]Instance, 0, len(w.grouped[group]))
-	for _, in := range w.grouped[group] {
+	owned := slices.SortedFunc(slices.Values(w.grouped[group]), byLaunch)
+	out := make([]Instance, 0, len(owned))
+	for _, in := range owned {
 		in.settle(now)
 		out = append(out, in.copy())
 	}
-	slices.SortFunc(out, byLaunch)
 	return out
 }
 
 // byLaunch orders instances by launch and ID.
-func byLaunch(a, b Instance) int {
+func byLaunch(a, b *Instance) int {
 	return cmp.Or(a.LaunchedAt.Compare(b.LaunchedAt), cmp.Compare(a.ID, b.ID))
 }
 

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -92,6 +93,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	log.SetLogger(logr.Discard())
+	debug.SetGCPercent(400) // a day lives in a few MB, and makes garbage all the time
 	os.Exit(m.Run())
 }
 
@@ -272,16 +274,7 @@ func play(t *testing.T, seed uint64) {
 func (d *day) muster(ctx context.Context, running *sync.WaitGroup, amazon, google http.RoundTripper) {
 	m := model.New(clock.RealClock{}, transaction.KnownClasses)
 	d.model = m
-	groups := func(ctx context.Context) (out []*v1alpha1.NodeGroup, err error) {
-		list := &v1alpha1.NodeGroupList{}
-		if err := d.List(ctx, list); err != nil {
-			return nil, err
-		}
-		for i := range list.Items {
-			out = append(out, &list.Items[i])
-		}
-		return out, nil
-	}
+	groups := func(context.Context) ([]*v1alpha1.NodeGroup, error) { return d.nodeGroups(), nil }
 	inUse := (&request.Terminator{Model: m, Live: d.Client}).InUse
 	const uid = "6f1d9b1e-3c0e-4f53-9c38-6f6a7b1e0c11"
 	ec2, err := aws.New(ctx, aws.Config{Region: "us-east-1", Cluster: "lab", ClusterUID: uid, Endpoint: "http://aws.lab", Groups: groups,
@@ -358,7 +351,7 @@ func (d *day) run(ctx context.Context, outages []outage) {
 		for _, g := range d.gangs {
 			d.follow(ctx, g, now)
 		}
-		d.groups(ctx)
+		d.judgeGroups()
 		if now > lastOf(outages)+startsWithin && !slices.ContainsFunc(d.gangs, func(g *gang) bool { return !g.ended }) && d.alive() == 0 {
 			return
 		}
@@ -366,21 +359,17 @@ func (d *day) run(ctx context.Context, outages []outage) {
 	}
 }
 
-// groups notes groups that would need a person, other than for credentials that a cloud has refused.
-func (d *day) groups(ctx context.Context) {
-	list := &v1alpha1.NodeGroupList{}
-	if err := d.List(ctx, list); err != nil {
-		d.Fatal(err)
-	}
-	for i := range list.Items {
-		for _, b := range list.Items[i].Status.Backoffs {
-			if b.Class == v1alpha1.Auth && d.denied[list.Items[i].Spec.Provider] {
+// judgeGroups notes groups that would need a person, other than for credentials that a cloud has refused.
+func (d *day) judgeGroups() {
+	for _, g := range d.nodeGroups() {
+		for _, b := range g.Status.Backoffs {
+			if b.Class == v1alpha1.Auth && d.denied[g.Spec.Provider] {
 				continue
 			}
-			if name := list.Items[i].Name; nodegroups.NeedsPerson(&b) && !d.broken[name] {
-				d.broken[name] = true
-				d.note("NodeGroup %s needs a person", name)
-				d.Errorf("NodeGroup %s needs a person: %s", name, b.Message)
+			if nodegroups.NeedsPerson(&b) && !d.broken[g.Name] {
+				d.broken[g.Name] = true
+				d.note("NodeGroup %s needs a person", g.Name)
+				d.Errorf("NodeGroup %s needs a person: %s", g.Name, b.Message)
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package brownouts
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,10 +36,13 @@ type cluster struct {
 	checker *promises.Checker
 	made    int
 	writes  uint64
+	// groups and nodes are what is stored of these kinds, so that nobody lists it again and again.
+	groups map[string]*v1alpha1.NodeGroup
+	nodes  map[string]bool
 }
 
 func newCluster(world *cloudsim.World) (*cluster, error) {
-	c := &cluster{world: world}
+	c := &cluster{world: world, groups: map[string]*v1alpha1.NodeGroup{}, nodes: map[string]bool{}}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, provreq.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -55,10 +60,12 @@ func newCluster(world *cloudsim.World) (*cluster, error) {
 		err := r.Get(ctx, client.ObjectKeyFromObject(o), live)
 		c.writes++
 		if apierrors.IsNotFound(err) {
+			c.store(o, true)
 			c.model.Delete(o)
 			c.checker.Apply(promises.Event{Object: o, Deleted: true, Revision: c.writes, Time: time.Now()})
 			return nil
 		}
+		c.store(live, false)
 		c.model.Set(live)
 		c.checker.Apply(promises.Event{Object: live, Revision: c.writes, Time: time.Now()})
 		return err
@@ -92,6 +99,37 @@ func newCluster(world *cloudsim.World) (*cluster, error) {
 	return c, nil
 }
 
+// store what was written of the kinds that are read most.
+func (c *cluster) store(o client.Object, deleted bool) {
+	switch o := o.(type) {
+	case *v1alpha1.NodeGroup:
+		if c.groups[o.Name] = o; deleted {
+			delete(c.groups, o.Name)
+		}
+	case *corev1.Node:
+		if c.nodes[o.Name] = true; deleted {
+			delete(c.nodes, o.Name)
+		}
+	}
+}
+
+// nodeGroups are copies of the stored ones, by name.
+func (c *cluster) nodeGroups() (out []*v1alpha1.NodeGroup) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
+		out = append(out, c.groups[name].DeepCopy())
+	}
+	return out
+}
+
+// registered reports whether there is a node of that name.
+func (c *cluster) registered(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodes[name]
+}
+
 // standStill restarts the bounds of the promises at that time.
 func (c *cluster) standStill(until time.Time) {
 	c.mu.Lock()
@@ -103,18 +141,15 @@ func (c *cluster) standStill(until time.Time) {
 func (c *cluster) kubelets(ctx context.Context) error {
 	for _, in := range c.world.Instances(true) {
 		name := nodeName(in.ID)
-		n := &corev1.Node{}
-		err := c.Get(ctx, client.ObjectKey{Name: name}, n)
-		switch running := in.Phase == cloudsim.Running && in.Node != nil; {
-		case running && apierrors.IsNotFound(err):
-			if err := c.Create(ctx, nodeOf(name, &in)); err != nil {
-				return err
-			}
-		case !running && err == nil:
-			if err := c.unregister(ctx, n); err != nil {
-				return err
-			}
-		case client.IgnoreNotFound(err) != nil:
+		running, registered := in.Phase == cloudsim.Running && in.Node != nil, c.registered(name)
+		var err error
+		switch {
+		case running && !registered:
+			err = c.Create(ctx, nodeOf(name, &in))
+		case !running && registered:
+			err = c.unregister(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		}
+		if err != nil {
 			return err
 		}
 	}
