@@ -151,7 +151,7 @@ CLUSTERS := ./test/e2e $(BESIDE)
 SIMULATED := ./test/simulation ./test/brownouts ./test/oracle
 
 # What make test plays a part of the random cases of, which are all played by make test-more.
-IN_FULL := ./queueing ./queueing/jobs ./queueing/forecast ./queueing/controller/loop ./provisioning/planner
+IN_FULL := ./queueing ./queueing/scheduler ./queueing/lifecycle ./queueing/jobs ./queueing/forecast ./queueing/controller/loop ./provisioning/planner
 
 # Tests whose names begin with this are the stories of make test.
 STORIES := ^TestStory

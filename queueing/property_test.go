@@ -1,4 +1,4 @@
-package queueing
+package queueing_test
 
 import (
 	"fmt"
@@ -20,11 +20,12 @@ import (
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/workload"
+	"github.com/muster-dev/muster/test/queues"
 )
 
 // randomTree returns four queues in a tree of cohorts with random lending, borrowing and preemption, and flavors with small quotas. Some
 // of them have machines launched.
-func randomTree(t *testing.T, r *rand.Rand) *world {
+func randomTree(t *testing.T, r *rand.Rand) *queues.World {
 	var c config.Config
 	if r.IntN(2) == 0 {
 		c.FairSharing = &kueueconfig.FairSharing{}
@@ -32,7 +33,7 @@ func randomTree(t *testing.T, r *rand.Rand) *world {
 	if r.IntN(2) == 0 {
 		c.AdmissionFairSharing = &kueueconfig.AdmissionFairSharing{UsageHalfLifeTime: metav1.Duration{Duration: 10 * time.Minute}}
 	}
-	w := newWorldWith(c)
+	w := queues.NewWith(c)
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	quotas := func() string {
 		var out strings.Builder
@@ -46,14 +47,14 @@ func randomTree(t *testing.T, r *rand.Rand) *world {
 		return out.String()
 	}
 	for _, name := range []string{"spot", "ondemand"} {
-		w.set(flavor(name, nil))
+		w.Set(queues.Flavor(name, nil))
 	}
 	ac := &kueue.AdmissionCheck{}
 	ac.Name, ac.Spec.ControllerName = "capacity", cache.CapacityController
-	w.set(ac)
-	w.set(cohort(t, "root", map[string]string{"weight": pick("0", "1", "3")}, quotas()))
+	w.Set(ac)
+	w.Set(queues.Cohort(t, "root", map[string]string{"weight": pick("0", "1", "3")}, quotas()))
 	for _, name := range []string{"left", "right"} {
-		w.set(cohort(t, name, map[string]string{"parent": "root", "weight": pick("0", "1", "3")}, pick("", quotas())))
+		w.Set(queues.Cohort(t, name, map[string]string{"parent": "root", "weight": pick("0", "1", "3")}, pick("", quotas())))
 	}
 	for i := range 4 {
 		name := fmt.Sprintf("queue-%d", i)
@@ -70,15 +71,15 @@ func randomTree(t *testing.T, r *rand.Rand) *world {
 		if r.IntN(2) == 0 {
 			args["check"] = "capacity"
 		}
-		cq := clusterQueue(t, name, args, quotas())
+		cq := queues.ClusterQueue(t, name, args, quotas())
 		if r.IntN(2) == 0 {
 			cq.Spec.Preemption.BorrowWithinCohort = &kueue.BorrowWithinCohort{
 				Policy: kueue.BorrowWithinCohortPolicyLowerPriority, MaxPriorityThreshold: new(r.Int32N(3)),
 			}
 		}
-		w.set(cq)
+		w.Set(cq)
 		for _, of := range []string{"lq-%d", "lq-%d-more"} {
-			w.set(localQueueTo(fmt.Sprintf(of, i), name, ""))
+			w.Set(queues.LocalQueue(fmt.Sprintf(of, i), name, ""))
 		}
 	}
 	return w
@@ -91,7 +92,7 @@ func randomTree(t *testing.T, r *rand.Rand) *world {
 // gates. Where machines are launched, no Workload is preempted for one whose machines are
 // not provisioned. In half of the trees, cycles have small budgets.
 func TestTheTreeKeepsItsPromises(t *testing.T) {
-	preempted, borrowed, ahead, seeds, leastAhead := 0, 0, 0, cases(1000), 100
+	preempted, borrowed, ahead, seeds, leastAhead := 0, 0, 0, queues.Cases(1000), 100
 	if testing.Short() {
 		leastAhead = 15
 	}
@@ -99,31 +100,31 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		w := randomTree(t, r)
 		if seed%2 == 1 {
-			w.s.budget = 1 + r.IntN(100)
+			w.State.SetBudget(1 + r.IntN(100))
 		}
-		w.sees = func(v *lifecycle.Verdict) {
-			if v.PreemptedFor == "" || len(cache.CheckRules(w.s.Queues[v.PreemptedFor].Object)) == 0 {
+		w.Sees = func(v *lifecycle.Verdict) {
+			if v.PreemptedFor == "" || len(cache.CheckRules(w.State.Queues[v.PreemptedFor].Object)) == 0 {
 				return
 			}
 			ahead++
-			if by := w.preemptor(t, v); !w.provisioned(by) {
+			if by := preemptor(w, t, v); !provisioned(w, by) {
 				t.Errorf("seed %d: %s leaves for %s, which has no machines", seed, v.Workload.Object.Name, by.Object.Name)
 			}
 		}
 		for range 30 {
-			w.machines["spot"], w.machines["ondemand"] = 100*r.IntN(4), 100
-			w.shakeMore(t, r)
-			w.shakeRequests(t, r)
-			w.cycles(t)
-			w.checkVictims(t)
-			w.checkRequests(t)
-			w.now = w.now.Add(time.Duration(r.IntN(100)) * time.Second)
-			for _, x := range w.s.Workloads {
+			w.Machines["spot"], w.Machines["ondemand"] = 100*r.IntN(4), 100
+			shakeMore(w, t, r)
+			shakeRequests(w, t, r)
+			w.Cycles(t)
+			checkVictims(w, t)
+			checkRequests(w, t)
+			w.Now = w.Now.Add(time.Duration(r.IntN(100)) * time.Second)
+			for _, x := range w.State.Workloads {
 				if workload.IsEvicted(x.Object) && workload.HasQuota(x.Object) {
 					preempted++
 				}
 			}
-			for _, q := range w.s.Order {
+			for _, q := range w.State.Order {
 				for _, fr := range q.Node.Keys() {
 					if q.Node.Borrows(fr, 0) {
 						borrowed++
@@ -131,26 +132,26 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 				}
 			}
 		}
-		w.machines["spot"], w.machines[""] = 100, 100
-		w.now = w.now.Add(time.Hour)
-		w.s.SetCapacity(w.s.capacity)
-		w.cycles(t)
+		w.Machines["spot"], w.Machines[""] = 100, 100
+		w.Now = w.Now.Add(time.Hour)
+		w.State.SetCapacity(w.State.Capacity())
+		w.Cycles(t)
 		for idle := false; !idle; {
 			idle = true
-			for _, x := range cache.ByName(w.s.Workloads) {
+			for _, x := range cache.ByName(w.State.Workloads) {
 				switch name := x.Object.Name; {
 				case !workload.HasQuota(x.Object):
 				case workload.IsEvicted(x.Object):
-					w.change(t, "stopped", name)
+					w.Change(t, "stopped", name)
 					idle = false
 				default:
-					w.change(t, "finish", name)
+					w.Change(t, "finish", name)
 					idle = false
 				}
 			}
-			w.cycles(t)
+			w.Cycles(t)
 		}
-		for _, x := range cache.ByName(w.s.Workloads) {
+		for _, x := range cache.ByName(w.State.Workloads) {
 			hopeless := x.Reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota ||
 				x.Queue != nil && x.Queue.Object.Spec.QueueingStrategy == kueue.StrictFIFO && strings.Contains(x.Message, "StrictFIFO")
 			// What runs without quota does not wait for it, and counts beyond nominal quota only by an administrator's word.
@@ -158,7 +159,7 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 				t.Errorf("seed %d: %s waits in an empty tree: %s: %s", seed, x.Object.Name, x.Reason, x.Message)
 			}
 		}
-		for _, tr := range w.s.Trees {
+		for _, tr := range w.State.Trees {
 			for _, q := range tr.Queues {
 				for _, at := range q.Node.Path() {
 					for _, fr := range at.Keys() {
@@ -180,42 +181,42 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 }
 
 // shakeRequests has requests come to something, to good ends for the most part.
-func (w *world) shakeRequests(t *testing.T, r *rand.Rand) {
-	for _, x := range cache.ByName(w.s.Workloads) {
-		if len(w.s.Requests[x.Object.UID]) != 1 || workload.IsAdmitted(x.Object) || r.IntN(3) > 0 {
+func shakeRequests(w *queues.World, t *testing.T, r *rand.Rand) {
+	for _, x := range cache.ByName(w.State.Workloads) {
+		if len(w.State.Requests[x.Object.UID]) != 1 || workload.IsAdmitted(x.Object) || r.IntN(3) > 0 {
 			continue
 		}
 		ends := []map[string]string{{"Provisioned": "True"}, {"Provisioned": "True"}, {"Provisioned": "True"}, {"Provisioned": "False"},
 			{"BookingExpired": "True"}}
-		w.condition(t, x.Object.Name, ends[r.IntN(len(ends))], "so it went")
+		w.Condition(t, x.Object.Name, ends[r.IntN(len(ends))], "so it went")
 	}
 }
 
 // preemptor is the Workload for which another one has to leave.
-func (w *world) preemptor(t *testing.T, v *lifecycle.Verdict) *cache.Workload {
-	by := w.s.Workloads[v.PreemptedBy]
+func preemptor(w *queues.World, t *testing.T, v *lifecycle.Verdict) *cache.Workload {
+	by := w.State.Workloads[v.PreemptedBy]
 	if by == nil {
 		t.Fatalf("no Workload has the UID %q: %s", v.PreemptedBy, v.Message)
 	}
 	return by
 }
 
-func (w *world) provisioned(x *cache.Workload) bool {
-	return slices.ContainsFunc(w.s.Requests[x.Object.UID], func(r *autoscaling.ProvisioningRequest) bool {
+func provisioned(w *queues.World, x *cache.Workload) bool {
+	return slices.ContainsFunc(w.State.Requests[x.Object.UID], func(r *autoscaling.ProvisioningRequest) bool {
 		return apimeta.IsStatusConditionTrue(r.Status.Conditions, autoscaling.Provisioned)
 	})
 }
 
 // checkRequests checks that no Workload has two requests, and that a pending Workload
 // with a request says that it waits for the request or for its victims.
-func (w *world) checkRequests(t *testing.T) {
-	for _, x := range cache.ByName(w.s.Workloads) {
-		requests := w.s.Requests[x.Object.UID]
+func checkRequests(w *queues.World, t *testing.T) {
+	for _, x := range cache.ByName(w.State.Workloads) {
+		requests := w.State.Requests[x.Object.UID]
 		switch {
 		case len(requests) > 1:
 			t.Errorf("%s has %d requests", x.Object.Name, len(requests))
 		case len(requests) == 0 || x.Phase != cache.Pending:
-		case w.s.ReplacedBy(x.Queue, x) == nil && workload.ReplacedKey(x.Object).Name != "":
+		case w.State.ReplacedBy(x.Queue, x) == nil && workload.ReplacedKey(x.Object).Name != "":
 			// The slice that it replaces is being changed.
 		case x.Reason != workload.ReasonWaitingForCapacity && x.Reason != kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads:
 			t.Errorf("%s has %s while it waits for something else: %s: %s", x.Object.Name, requests[0].Name, x.Reason, x.Message)
@@ -224,19 +225,19 @@ func (w *world) checkRequests(t *testing.T) {
 }
 
 // shakeMore is shake in a tree, with whatever else Workloads may be.
-func (w *world) shakeMore(t *testing.T, r *rand.Rand) {
-	all := cache.ByName(w.s.Workloads)
+func shakeMore(w *queues.World, t *testing.T, r *rand.Rand) {
+	all := cache.ByName(w.State.Workloads)
 	if len(all) == 0 || r.IntN(4) > 0 {
-		w.shakeIn(t, r, 4)
+		shakeIn(w, t, r, 4)
 		return
 	}
-	name := fmt.Sprintf("w-%d", w.created)
-	object := w.workload(t, name, map[string]string{
+	name := fmt.Sprintf("w-%d", w.Created)
+	object := w.Workload(t, name, map[string]string{
 		"lq": fmt.Sprintf("lq-%d-more", r.IntN(4)), "priority": fmt.Sprint(r.IntN(3)), "count": fmt.Sprint(1 + r.IntN(3)), "cpu": "1", "gpu": fmt.Sprint(r.IntN(2)),
 	})
 	switch r.IntN(5) {
 	case 0:
-		object.Status = *workload.Adopted(object, workload.RanBefore, w.now)
+		object.Status = *workload.Adopted(object, workload.RanBefore, w.Now)
 	case 1:
 		object.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: "gate"}}
 	case 2, 3:
@@ -248,20 +249,20 @@ func (w *world) shakeMore(t *testing.T, r *rand.Rand) {
 		object.OwnerReferences = old.OwnerReferences
 		object.Annotations = map[string]string{workload.ReplacementAnnotation: old.Namespace + "/" + old.Name, workload.ElasticAnnotation: "true"}
 	}
-	w.set(object)
+	w.Set(object)
 }
 
 // checkVictims checks that a Workload that waits for preempted Workloads waits for at
 // least one that is being evicted.
-func (w *world) checkVictims(t *testing.T) {
-	for _, x := range cache.ByName(w.s.Workloads) {
+func checkVictims(w *queues.World, t *testing.T) {
+	for _, x := range cache.ByName(w.State.Workloads) {
 		if x.Phase != cache.Pending || x.Reason != kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads {
 			continue
 		}
 		_, names, _ := strings.Cut(x.Message, "workloads: ")
 		names, _, _ = strings.Cut(names, ";")
 		leaving := false
-		for _, v := range w.s.Workloads {
+		for _, v := range w.State.Workloads {
 			named := names == "" || slices.Contains(strings.Split(names, ", "), v.Object.Namespace+"/"+v.Object.Name)
 			leaving = leaving || named && workload.HasQuota(v.Object) && workload.IsEvicted(v.Object)
 		}
@@ -273,19 +274,19 @@ func (w *world) checkVictims(t *testing.T) {
 
 // randomWorld is two queues over two flavors with small quotas, so that most
 // things happen often.
-func randomWorld(t *testing.T, r *rand.Rand) *world {
-	w := newWorld()
+func randomWorld(t *testing.T, r *rand.Rand) *queues.World {
+	w := queues.New()
 	for _, name := range []string{"spot", "ondemand"} {
-		w.set(flavor(name, nil))
+		w.Set(queues.Flavor(name, nil))
 	}
 	ac := &kueue.AdmissionCheck{}
 	ac.Name, ac.Spec.ControllerName = "capacity", cache.CapacityController
-	w.set(ac)
+	w.Set(ac)
 	for i, args := range []map[string]string{{"check": "capacity"}, {"strict": ""}} {
 		name := fmt.Sprintf("queue-%d", i)
 		quotas := fmt.Sprintf("spot cpu=%d gpu=%d\nondemand cpu=%d gpu=%d", r.IntN(9), r.IntN(9), r.IntN(9), r.IntN(9))
-		w.set(clusterQueue(t, name, args, quotas))
-		w.set(localQueueTo(fmt.Sprintf("lq-%d", i), name, ""))
+		w.Set(queues.ClusterQueue(t, name, args, quotas))
+		w.Set(queues.LocalQueue(fmt.Sprintf("lq-%d", i), name, ""))
 	}
 	return w
 }
@@ -297,16 +298,16 @@ func TestUsageStaysWithinQuota(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		w := randomWorld(t, r)
 		for range 30 {
-			w.machines["spot"], w.machines["ondemand"] = r.IntN(5), r.IntN(5)
-			w.shake(t, r)
-			w.cycles(t)
-			checkQuota(t, w.s)
-			for uid, requests := range w.s.Requests {
+			w.Machines["spot"], w.Machines["ondemand"] = r.IntN(5), r.IntN(5)
+			shake(w, t, r)
+			w.Cycles(t)
+			queues.CheckQuota(t, w.State)
+			for uid, requests := range w.State.Requests {
 				if len(requests) > 1 {
 					t.Errorf("seed %d: workload %s has %d requests", seed, uid, len(requests))
 				}
 			}
-			w.now = w.now.Add(time.Duration(r.IntN(100)) * time.Second)
+			w.Now = w.Now.Add(time.Duration(r.IntN(100)) * time.Second)
 		}
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
@@ -315,30 +316,30 @@ func TestUsageStaysWithinQuota(t *testing.T) {
 }
 
 // shake makes something happen: a new workload, or an end of one or its request.
-func (w *world) shake(t *testing.T, r *rand.Rand) { w.shakeIn(t, r, 2) }
+func shake(w *queues.World, t *testing.T, r *rand.Rand) { shakeIn(w, t, r, 2) }
 
-func (w *world) shakeIn(t *testing.T, r *rand.Rand, queues int) {
-	w.s.SetCapacity(w.s.capacity)
-	if len(w.s.Workloads) == 0 || r.IntN(2) == 0 {
-		name := fmt.Sprintf("w-%d", w.created)
-		w.set(w.workload(t, name, map[string]string{
+func shakeIn(w *queues.World, t *testing.T, r *rand.Rand, queues int) {
+	w.State.SetCapacity(w.State.Capacity())
+	if len(w.State.Workloads) == 0 || r.IntN(2) == 0 {
+		name := fmt.Sprintf("w-%d", w.Created)
+		w.Set(w.Workload(t, name, map[string]string{
 			"lq": fmt.Sprintf("lq-%d", r.IntN(queues)), "priority": fmt.Sprint(r.IntN(3)), "count": fmt.Sprint(1 + r.IntN(3)),
 			"cpu": fmt.Sprintf("%d00m", r.IntN(20)), "gpu": fmt.Sprint(r.IntN(3)),
 		}))
 		return
 	}
-	object := cache.ByName(w.s.Workloads)[r.IntN(len(w.s.Workloads))].Object
+	object := cache.ByName(w.State.Workloads)[r.IntN(len(w.State.Workloads))].Object
 	name := object.Name
-	switch waits := len(w.s.Requests[object.UID]) == 1 && !workload.IsAdmitted(object); {
+	switch waits := len(w.State.Requests[object.UID]) == 1 && !workload.IsAdmitted(object); {
 	case waits:
 		outcomes := []map[string]string{{"Provisioned": "True"}, {"Provisioned": "False"}, {"BookingExpired": "True"}, {"Failed": "True"}}
-		w.condition(t, name, outcomes[r.IntN(len(outcomes))], "so it went")
+		w.Condition(t, name, outcomes[r.IntN(len(outcomes))], "so it went")
 	case workload.IsAdmitted(object) && workload.IsEvicted(object):
-		w.change(t, "stopped", name)
+		w.Change(t, "stopped", name)
 	case workload.IsAdmitted(object):
-		w.change(t, []string{"finish", "deactivate", "delete"}[r.IntN(3)], name)
+		w.Change(t, []string{"finish", "deactivate", "delete"}[r.IntN(3)], name)
 	default:
-		w.change(t, []string{"activate", "delete"}[r.IntN(2)], name)
+		w.Change(t, []string{"activate", "delete"}[r.IntN(2)], name)
 	}
 }
 
@@ -349,16 +350,16 @@ func TestJudgingOnceIsJudgingEach(t *testing.T) {
 		judged := func(alike bool) map[string]lifecycle.Action {
 			r := rand.New(rand.NewPCG(seed, 2))
 			w := randomWorld(t, r)
-			w.machines["spot"], w.machines["ondemand"] = r.IntN(5), r.IntN(5)
-			for len(w.s.Workloads) < 20 {
-				w.shake(t, r)
+			w.Machines["spot"], w.Machines["ondemand"] = r.IntN(5), r.IntN(5)
+			for len(w.State.Workloads) < 20 {
+				shake(w, t, r)
 			}
-			for i, x := range cache.ByName(w.s.Workloads) {
+			for i, x := range cache.ByName(w.State.Workloads) {
 				if !alike {
 					x.Shape = uint64(i)
 				}
 			}
-			return outcomes(w.s.Cycle(w.now))
+			return queues.Outcomes(w.State.Cycle(w.Now))
 		}
 		together, each := judged(true), judged(false)
 		// The reasons may differ in the amounts that were free when they were
@@ -367,14 +368,6 @@ func TestJudgingOnceIsJudgingEach(t *testing.T) {
 			t.Fatalf("seed %d (-each +together):\n%s", seed, diff)
 		}
 	}
-}
-
-func outcomes(verdicts []lifecycle.Verdict) map[string]lifecycle.Action {
-	out := map[string]lifecycle.Action{}
-	for i := range verdicts {
-		out[verdicts[i].Workload.Object.Name] = max(out[verdicts[i].Workload.Object.Name], verdicts[i].Action)
-	}
-	return out
 }
 
 func TestNamesStayWithinTheLimit(t *testing.T) {

@@ -36,7 +36,7 @@ type cluster struct {
 	checker *promises.Checker
 	made    int
 	writes  uint64
-	// groups and nodes are what is stored of these kinds, so that nobody lists it again and again.
+	// groups and nodes are what is stored of these kinds. They are read so often that lists by the client would cost most of the time.
 	groups map[string]*v1alpha1.NodeGroup
 	nodes  map[string]bool
 }

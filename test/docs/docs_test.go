@@ -168,11 +168,11 @@ func namesIn(t *testing.T, path string) (out []string) {
 	return out
 }
 
-// TestFixesOfKueueAreJudged: each row of the table has a number of its own, says what went wrong, and has one of the four
+// TestFixesOfKueueAreJudged: each row of the table has a number of its own, says what went wrong, and has one of the three
 // verdicts; held and mended name a test. TestTestsAndTargetsExist checks that the test exists.
 func TestFixesOfKueueAreJudged(t *testing.T) {
-	judged := regexp.MustCompile("^(does not apply: \\S.*|(held|mended): `Test[A-Z]\\w*`.*|not tried)$")
-	cases := regexp.MustCompile("`(queueing/testdata/[^`]+)`")
+	judged := regexp.MustCompile("^(does not apply: \\S.*|(held|mended): `Test[A-Z]\\w*`.*)$")
+	cases := regexp.MustCompile("`(queueing/[a-z]+/testdata/[^`]+)`")
 	numbers := map[string]bool{}
 	for line := range strings.SplitSeq(read(t, filepath.Join(root, "docs/kueue-fixes.md")), "\n") {
 		cells := strings.Split(strings.Trim(line, "| "), " | ")

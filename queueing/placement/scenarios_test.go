@@ -1,0 +1,9 @@
+package placement_test
+
+import (
+	"testing"
+
+	"github.com/muster-dev/muster/test/queues"
+)
+
+func TestScenarios(t *testing.T) { queues.RunScenarios(t) }
