@@ -249,7 +249,7 @@ func TestLostNodesAreReplacedInTheirRack(t *testing.T) {
 	lose := func(nodes ...string) {
 		for _, node := range nodes {
 			lost[node] = true
-			s.breaksDown(node)
+			s.BreakDown(node)
 		}
 		s.orphansGo()
 	}
@@ -316,7 +316,7 @@ func TestAGangWhoseRackIsLostStartsInAnother(t *testing.T) {
 	}
 	before := s.nodesOfPods(j)
 	lost := slices.Sorted(maps.Values(before))[0]
-	s.breaksDown(lost)
+	s.BreakDown(lost)
 	s.orphansGo()
 	var after map[types.UID]string
 	s.Eventually("the pod of the lost machine runs on another one", func() bool {
@@ -342,7 +342,7 @@ func TestAGangWhoseRackIsLostStartsInAnother(t *testing.T) {
 			From: testbed.After(time.Since(g.CreationTimestamp.Time))}}
 	})
 	for _, n := range s.nodes(g.Name) {
-		s.breaksDown(n.Name)
+		s.BreakDown(n.Name)
 	}
 	s.startsAgain(j, "machines with its pods were lost", "b")
 	s.Delete(j)
@@ -434,21 +434,6 @@ func (s *site) nodesOfPods(jobs ...*batchv1.Job) map[types.UID]string {
 		}
 	}
 	return out
-}
-
-// breaksDown ends the machine of a node, and the node with it.
-func (s *site) breaksDown(node string) {
-	s.Helper()
-	m := &kwokv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: node}}
-	if !s.Get(m) {
-		s.Fatalf("machine %s is gone", node)
-	}
-	m.Status.Phase, m.Status.Reason, m.Status.TerminatedAt = kwokv1alpha1.MachineTerminated,
-		kwokv1alpha1.ReasonSpotReclaimed, new(metav1.Now())
-	if err := s.Kube.Status().Update(s.Context(), m); err != nil {
-		s.Fatal(err)
-	}
-	s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
 }
 
 // orphansGo takes away the pods of nodes that are gone, for which kube-controller-manager takes a minute.

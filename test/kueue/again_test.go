@@ -20,7 +20,7 @@ import (
 func TestARequestOfTheSameNameGetsMachinesOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.newGroup("", 8, reclaim(6*time.Second))
+	g := s.newGroup("", 8)
 	g.Spec.IdleTimeout = testbed.After(time.Hour)
 	s.Create(g)
 	j := s.job("train", 3, 20*time.Second)

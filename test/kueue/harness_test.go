@@ -187,17 +187,14 @@ func (s *site) machines() []kwokv1alpha1.Machine {
 	return slices.DeleteFunc(machines.Items, func(m kwokv1alpha1.Machine) bool { return m.Spec.Node.Labels[testbed.SiteLabel] != s.Name })
 }
 
-// lost waits until a machine of the site has come and gone again.
-func (s *site) lost() {
+// joined waits until that many machines of the site are nodes.
+func (s *site) joined(count int) (nodes []corev1.Node) {
 	s.Helper()
-	seen := map[string]bool{}
-	s.Eventually("a machine is lost", func() bool {
-		present := map[string]bool{}
-		for _, n := range s.nodes() {
-			present[n.Name], seen[n.Name] = true, true
-		}
-		return len(present) < len(seen)
-	}, func() string { return fmt.Sprint(seen) })
+	s.Eventually(fmt.Sprintf("%d machines have joined", count), func() bool {
+		nodes = s.nodes()
+		return len(nodes) == count
+	}, func() string { return fmt.Sprint(len(nodes), " nodes") })
+	return nodes
 }
 
 // empty waits until nothing is left of the machines and requests of the site.

@@ -52,14 +52,14 @@ const outage = 30 * time.Second
 // the only test that is not parallel, because no other test can run without Kueue.
 func TestAMachineLostBeforeKueueObservesIt(t *testing.T) {
 	s := newSite(t)
-	g := s.newGroup("", 8, reclaim(4*time.Second))
+	g := s.newGroup("", 8)
 	g.Spec.Kwok.BootDelay.Duration = 2 * time.Second
 	s.Create(g)
 	j := s.job("train", 3, time.Second)
 	s.Eventually("Kueue asks for machines", func() bool { return s.request(j) != nil }, func() string { return s.standing(j) })
 	shared.Watcher.StandStill(time.Now().Add(outage))
 	stock.Kill()
-	s.lost()
+	s.BreakDown(s.joined(3)[0].Name)
 	if err := stock.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestAMachineLostBeforeKueueObservesIt(t *testing.T) {
 func TestAMachineLostBeforeThePodsCome(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.group("", 8, reclaim(5*time.Second))
+	s.group("", 8)
 	noPods := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "no-pods"}}
 	noPods.Spec.Hard = corev1.ResourceList{"pods": resource.MustParse("0")}
 	s.Create(noPods)
@@ -79,7 +79,7 @@ func TestAMachineLostBeforeThePodsCome(t *testing.T) {
 		func() string { return fmt.Sprint(noPods.Status) })
 	j := s.job("train", 3, time.Second)
 	s.Eventually("the job is started", func() bool { return s.Get(j) && !*j.Spec.Suspend }, func() string { return s.standing(j) })
-	s.lost()
+	s.BreakDown(s.joined(3)[0].Name)
 	s.Delete(noPods)
 	s.complete(j)
 	s.empty()
@@ -93,9 +93,8 @@ func TestAMachineLostBeforeThePodsCome(t *testing.T) {
 func TestMachinesLostAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	lost := reclaim(3 * time.Second)
-	lost.Machines, lost.Until = nil, testbed.After(20*time.Second)
-	s.group("", 8, lost)
+	s.group("", 8, v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, After: testbed.After(3 * time.Second),
+		Until: testbed.After(20 * time.Second)})
 	slow := s.secondCheck()
 	j := s.job("train", 2, time.Second)
 	s.answer(j, slow, kueue.CheckStatePending, "takes its time")
@@ -134,8 +133,8 @@ func TestMachinesLostAgainAndAgain(t *testing.T) {
 func TestAMachineLostWhileTheJobRuns(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	// The pods run for a little longer than the machine that is lost, and end before Kueue's recoveryTimeout is over.
-	s.group("", 8, reclaim(10*time.Second))
+	// The pods end before Kueue's recoveryTimeout is over.
+	s.group("", 8)
 	j := s.job("train", 3, 14*time.Second)
 	s.loseWithPod(j)
 	s.complete(j)
@@ -150,7 +149,7 @@ func TestAMachineLostWhileTheJobRuns(t *testing.T) {
 func TestAGangThatCannotGoOnWithoutTheLostMachineStartsAgain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.group("", 8, reclaim(6*time.Second))
+	s.group("", 8)
 	j := s.job("train", 3, 20*time.Second)
 	s.loseWithPod(j)
 	s.complete(j)
@@ -253,25 +252,15 @@ func (s *site) answer(j *batchv1.Job, check string, state kueue.CheckState, mess
 	}, func() string { return s.standing(j) })
 }
 
-// reclaim takes the first machine away, that long after it has become a node.
-func reclaim(after time.Duration) v1alpha1.KwokFault {
-	return v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: &metav1.Duration{Duration: after}}
-}
-
-// loseWithPod waits until all pods of the job run and one of its machines is
-// lost, and removes the pod that was on it, as the garbage collector of pods does
-// after 40 s.
+// loseWithPod waits until all pods of the job run, takes the machine of one away, and deletes that pod, as the garbage collector of pods
+// does after 40 s.
 func (s *site) loseWithPod(j *batchv1.Job) {
 	s.Helper()
 	s.Eventually("all pods run", func() bool { return s.Get(j) && j.Status.Ready != nil && *j.Status.Ready == *j.Spec.Parallelism },
 		func() string { return s.standing(j) })
-	s.lost()
-	nodes := s.nodes()
 	var pods corev1.PodList
 	s.List(&pods, client.InNamespace(s.Name))
-	for _, p := range pods.Items {
-		if !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == p.Spec.NodeName }) {
-			s.Delete(&p, client.GracePeriodSeconds(0))
-		}
-	}
+	i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+	s.BreakDown(pods.Items[i].Spec.NodeName)
+	s.Delete(&pods.Items[i], client.GracePeriodSeconds(0))
 }

@@ -134,14 +134,25 @@ func TestAJobRunsAgainAfterPodsHaveEnded(t *testing.T) {
 	s := newOwnSite(t, 8, 8)
 	j := s.job("train", 1, func(j *batchv1.Job) {
 		j.Spec.Completions = new(int32(3))
-		j.Spec.Template.Annotations["kwok.muster.dev/run-for"] = "4s"
+		j.Spec.Template.Annotations["kwok.muster.dev/run-for"] = "1h"
 	})
+	s.running(j)
+	endPods := func() {
+		var pods corev1.PodList
+		s.workers[0].List(&pods, client.InNamespace(s.Name))
+		for i := range pods.Items {
+			if pods.Items[i].Status.Phase == corev1.PodRunning {
+				s.workers[0].EndPod(&pods.Items[i], 0)
+			}
+		}
+	}
+	endPods()
 	s.Eventually("a pod of it has ended", func() bool { return s.Get(j) && j.Status.Succeeded > 0 }, func() string { return s.standing(j) })
 	there := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Workload(j).Name}}
 	if err := s.workers[0].Kube.Delete(t.Context(), there); err != nil {
 		t.Fatal(err)
 	}
-	s.complete(j)
+	s.Eventually("it completes", func() bool { endPods(); return s.IsComplete(j) }, func() string { return s.standing(j) })
 	if j.Status.Succeeded != 3 {
 		t.Errorf("it shows %+v", j.Status)
 	}

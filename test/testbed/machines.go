@@ -80,6 +80,21 @@ func (s *Site) Left(group string) (names []string) {
 	return names
 }
 
+// BreakDown ends the machine of a node as the cloud does when it takes a Spot machine back, and deletes the node.
+func (s *Site) BreakDown(node string) {
+	s.Helper()
+	m := &kwokv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	if !s.Get(m) {
+		s.Fatalf("machine %s is gone", node)
+	}
+	m.Status.Phase, m.Status.Reason, m.Status.TerminatedAt = kwokv1alpha1.MachineTerminated,
+		kwokv1alpha1.ReasonSpotReclaimed, new(metav1.Now())
+	if err := s.Kube.Status().Update(s.Context(), m); err != nil {
+		s.Fatal(err)
+	}
+	s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+}
+
 // podsOn names the pods on the nodes of a group, which keep them from being terminated.
 func (s *Site) podsOn(group string) (names []string) {
 	var nodes corev1.NodeList

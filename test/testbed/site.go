@@ -191,3 +191,26 @@ func (s *Site) IsComplete(j *batchv1.Job) bool {
 		return c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
 	})
 }
+
+// EndPod ends a running pod as the kubelet does when its containers have ended with that exit code.
+func (s *Site) EndPod(p *corev1.Pod, code int32) {
+	s.Helper()
+	before := client.MergeFrom(p.DeepCopy())
+	p.Status.Phase = corev1.PodSucceeded
+	if code != 0 {
+		p.Status.Phase = corev1.PodFailed
+	}
+	p.Status.ContainerStatuses = nil
+	for i := range p.Spec.Containers {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: p.Spec.Containers[i].Name,
+			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.Now()}}})
+	}
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady || c.Type == corev1.ContainersReady {
+			c.Status = corev1.ConditionFalse
+		}
+	}
+	if err := s.Kube.Status().Patch(s.Context(), p, before); client.IgnoreNotFound(err) != nil {
+		s.Fatal(err)
+	}
+}
