@@ -82,6 +82,9 @@ func randomFaults(r *rand.Rand) faults {
 // generate generates the scenario.
 func (a *generator) generate() {
 	a.create(devicePlugin())
+	if a.withClaims {
+		a.deviceObjects()
+	}
 	if a.oneIn(3) {
 		a.create(agent())
 	}
@@ -96,6 +99,9 @@ func (a *generator) generate() {
 	for i := range a.random.IntN(3) {
 		n := newNode(fmt.Sprintf("node-%d", i), oneOf(a, gpuMachine, cpuMachine))
 		n.Labels[corev1.LabelTopologyZone] = oneOf(a, "a", "b")
+		if a.withClaims {
+			a.publishOn(n)
+		}
 		a.create(n)
 	}
 	rush := time.Duration(1+a.random.IntN(90)) * time.Second
@@ -107,6 +113,9 @@ func (a *generator) generate() {
 	}
 	for i := range a.random.IntN(6) {
 		a.interfere(i)
+	}
+	if a.withClaims && a.oneIn(3) {
+		a.taintByRule()
 	}
 	for _, g := range all[*v1alpha1.NodeGroup](a.store) {
 		if a.oneIn(4) {
@@ -145,6 +154,9 @@ func (a *generator) group(name string) *v1alpha1.NodeGroup {
 			pool.Faults = append(pool.Faults, a.fault())
 		}
 		a.undeclare(g)
+		if a.withClaims {
+			a.claimsDevices(g)
+		}
 		if a.inRacks {
 			a.racks(g)
 		}
@@ -215,6 +227,9 @@ func (a *generator) request(i int, rush time.Duration) {
 			ps.spec = podSpec(2, 2)
 		default:
 			ps.spec = podSpec(4, 4)
+		}
+		if a.withClaims {
+			ps.spec = a.claiming(ps.spec)
 		}
 		g.podSets = append(g.podSets, ps)
 	}
@@ -298,6 +313,9 @@ func (a *generator) unbookedPod(i int) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: unbookedNamespace, Name: fmt.Sprintf("stranger-%d", i),
 		Annotations: map[string]string{runForAnnotation: (time.Second + a.within(time.Minute)).String()}}}
 	p.Spec = podSpec(1+a.random.Int64N(3), a.random.Int64N(3))
+	if a.withClaims {
+		p.Spec = a.claiming(p.Spec)
+	}
 	if a.oneIn(2) {
 		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} // it lands on held machines, too
 	}
