@@ -31,6 +31,9 @@ type Devices interface {
 	// Allocate allocates the claims of up to n pods, one pod after the other. It returns the number of pods served and the
 	// remaining devices.
 	Allocate(c *Claims, n int) (pods int, left Devices)
+	// Less returns the devices after pods with unknown claims have taken these amounts. Claims can be allocated only if it does not
+	// matter which devices those are.
+	Less(taken nodegroups.Resources) Devices
 	// Obstacle explains why Allocate cannot serve a pod; empty if it can.
 	Obstacle(c *Claims) string
 	// Unpublished lists the pools that are incomplete; empty for none.
@@ -347,6 +350,9 @@ func (AnyDevices) Amounts() nodegroups.Resources { return nil }
 
 // Allocate serves all pods.
 func (d AnyDevices) Allocate(_ *Claims, n int) (pods int, left Devices) { return n, d }
+
+// Less returns the same devices.
+func (d AnyDevices) Less(nodegroups.Resources) Devices { return d }
 
 // Obstacle returns no obstacle.
 func (AnyDevices) Obstacle(*Claims) string { return "" }
