@@ -303,9 +303,15 @@ func TestPodSetsWithOtherClaimsOnOneNode(t *testing.T) {
 	if pods, _ := left.Allocate(claims(t, "a 1g"), 9); pods != 3 {
 		t.Errorf("%d more pods of the same", pods)
 	}
+	if pods, _ := left.ForOthers().Allocate(claims(t, "a 1g"), 9); pods != 0 {
+		t.Errorf("%d pods of another gang that may come first", pods)
+	}
 	_, left = publish(t, c, "8 GPUs", nil).All().Allocate(claims(t, "3 GPUs"), 1)
 	if pods, _ := left.Allocate(claims(t, "a GPU"), 9); pods != 5 {
 		t.Errorf("%d of 5 devices are left for others where all are alike", pods)
+	}
+	if pods, _ := left.ForOthers().Allocate(claims(t, "a GPU"), 9); pods != 5 {
+		t.Errorf("%d of 5 devices are left for another gang where all are alike", pods)
 	}
 }
 

@@ -351,6 +351,13 @@ func (i *inventory) free(class string, taken []allocation) []allocation {
 	return slices.DeleteFunc(slices.Clone(i.of[class]), func(d allocation) bool { return in[d] })
 }
 
+func (s *state) ForOthers() fit.Devices {
+	if s.by == "" || s.by == byNumber {
+		return s
+	}
+	return s.stateBy(s.taken, byUnknown)
+}
+
 func (s *state) Less(amounts nodegroups.Resources) fit.Devices {
 	taken, by := s.taken, s.by
 	for _, class := range s.catalog.names {

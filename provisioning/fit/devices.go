@@ -34,6 +34,9 @@ type Devices interface {
 	// Less returns the devices after pods with unknown claims have taken these amounts. Claims can be allocated only if it does not
 	// matter which devices those are.
 	Less(taken nodegroups.Resources) Devices
+	// ForOthers returns what Allocate has left as pods of other gangs may count on it. If it matters which devices were taken, none of
+	// their claims can be allocated: which pods come first is not known.
+	ForOthers() Devices
 	// Obstacle explains why Allocate cannot serve a pod; empty if it can.
 	Obstacle(c *Claims) string
 	// Unpublished lists the pools that are incomplete; empty for none.
@@ -353,6 +356,9 @@ func (d AnyDevices) Allocate(_ *Claims, n int) (pods int, left Devices) { return
 
 // Less returns the same devices.
 func (d AnyDevices) Less(nodegroups.Resources) Devices { return d }
+
+// ForOthers returns the same devices.
+func (d AnyDevices) ForOthers() Devices { return d }
 
 // Obstacle returns no obstacle.
 func (AnyDevices) Obstacle(*Claims) string { return "" }

@@ -296,14 +296,17 @@ func (s *Upcoming) served(nodes *nodeset.Set) (*nodeset.Set, []Placement) {
 	return nodes, placement
 }
 
-// allocated returns the devices of a node after so many pods of each podSet have got theirs.
+// allocated returns the devices of a node that are left to other gangs after so many pods of each podSet have got theirs.
 func (q *query) allocated(devices fit.Devices, podSets []int) fit.Devices {
+	if devices == nil {
+		return nil
+	}
 	for i, pods := range podSets {
-		if c := q.pods[i].Claims; c != nil && devices != nil {
+		if c := q.pods[i].Claims; c != nil {
 			_, devices = devices.Allocate(c, pods)
 		}
 	}
-	return devices
+	return devices.ForOthers()
 }
 
 // comes returns the i-th machine of a launch in the group as a node.

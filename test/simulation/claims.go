@@ -36,11 +36,16 @@ func (a *generator) claimsDevices(g *v1alpha1.NodeGroup) {
 	if _, ok := g.Spec.Template.Capacity[gpu]; !ok {
 		return
 	}
-	g.Spec.Template.Capacity = cpuMachine
-	g.Spec.Template.Devices = deviceInventories[oneOf(a, inventoryNames...)]
+	a.publishes(g)
 	for a.oneIn(2) {
 		a.drivers[g.Name] = append(a.drivers[g.Name], oneOf(a, emptyPool, shortPool, taintedDevice, newGeneration, twoBooks))
 	}
+}
+
+// publishes has drivers publish the devices of a group's machines.
+func (a *generator) publishes(g *v1alpha1.NodeGroup) {
+	g.Spec.Template.Capacity = cpuMachine
+	g.Spec.Template.Devices = deviceInventories[oneOf(a, inventoryNames...)]
 }
 
 // publishOn has drivers publish the devices of a node that no group has.
@@ -114,7 +119,7 @@ func ofModel(model string) []resourcev1.DeviceSelector {
 var claimNames = slices.Sorted(maps.Keys(claimKinds))
 
 // deviceObjects creates the DeviceClasses, and the ResourceClaimTemplates of all kinds of claims in each namespace.
-func (a *generator) deviceObjects() {
+func (w *world) deviceObjects() {
 	for _, kind := range []string{"gpu", "part"} {
 		c := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: kind}}
 		c.Spec.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: fmt.Sprintf(
@@ -122,13 +127,13 @@ func (a *generator) deviceObjects() {
 		if kind == "gpu" {
 			c.Spec.ExtendedResourceName = new(string(gpu))
 		}
-		a.create(c)
+		w.create(c)
 	}
 	for _, namespace := range []string{"team", "team-a", "team-b", unbookedNamespace} {
 		for _, name := range claimNames {
 			t := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: templateOf(name)}}
 			claimKinds[name](&t.Spec.Spec.Devices)
-			a.create(t)
+			w.create(t)
 		}
 	}
 }

@@ -36,7 +36,13 @@ func (a *generator) generateSharers() {
 	}))
 	a.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
 		g.Spec.MaxNodes, g.Spec.Kwok.BootDelay = 20, seconds(1+a.random.Int64N(50))
+		if a.withClaims {
+			a.publishes(g)
+		}
 	}))
+	if a.withClaims {
+		a.deviceObjects()
+	}
 	for i := range 2 + a.random.IntN(7) {
 		g := &gang{namespace: "team", request: fmt.Sprint("gang-", i), held: true, runFor: time.Second + a.within(time.Minute),
 			giveUpAfter: 5 * time.Minute}
@@ -44,7 +50,11 @@ func (a *generator) generateSharers() {
 			g.podSets = append(g.podSets, podSet{spec: podSpec(1+a.random.Int64N(4), 0), count: 1 + a.random.IntN(2)})
 		}
 		if len(g.podSets) == 0 || a.oneIn(2) {
-			g.podSets = append(g.podSets, podSet{spec: podSpec(4, 1+a.random.Int64N(4)), count: 1 + a.random.IntN(2)})
+			ps := podSet{spec: podSpec(4, 1+a.random.Int64N(4)), count: 1 + a.random.IntN(2)}
+			if a.withClaims {
+				ps.spec = a.claiming(podSpec(1, 1))
+			}
+			g.podSets = append(g.podSets, ps)
 		}
 		a.submit(a.start.Add(a.within(40*time.Second)), g, transaction.ClassAtomicScaleUp, nil)
 	}
@@ -154,11 +164,11 @@ func (a *generator) group(name string) *v1alpha1.NodeGroup {
 			pool.Faults = append(pool.Faults, a.fault())
 		}
 		a.undeclare(g)
-		if a.withClaims {
-			a.claimsDevices(g)
-		}
 		if a.inRacks {
 			a.racks(g)
+		}
+		if a.withClaims {
+			a.claimsDevices(g)
 		}
 	})
 }

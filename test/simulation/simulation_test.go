@@ -236,12 +236,22 @@ func TestRandomScenariosInRacks(t *testing.T) {
 
 // TestRandomScenariosOfSharers: where nothing goes wrong, no attempt is given up, however gangs share machines. But one may be where a gang
 // has found room without a machine that it launched: it takes that back, also if others count on it.
-func TestRandomScenariosOfSharers(t *testing.T) {
+func TestRandomScenariosOfSharers(t *testing.T) { sharers(t, nil) }
+
+// TestRandomScenariosOfSharersByClaim is the same of gangs that claim devices.
+func TestRandomScenariosOfSharersByClaim(t *testing.T) { sharers(t, byClaim) }
+
+func sharers(t *testing.T, theme func(*generator)) {
+	t.Helper()
 	play := func(seed uint64) (r result) {
 		synctest.Test(t, func(*testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			s := newSimulator(seed, faults{staleness: 200 * time.Millisecond})
-			(&generator{world: s.world, random: random, start: time.Now()}).generateSharers()
+			g := &generator{world: s.world, random: random, start: time.Now()}
+			if theme != nil {
+				theme(g)
+			}
+			g.generateSharers()
 			s.run(time.Now().Add(scenarioTime + calm))
 			r = s.end()
 		})
