@@ -195,6 +195,34 @@ func TestRandomScenariosByClaim(t *testing.T) {
 	t.Logf("Of %d scenarios, these show:%s", *runs, table.String())
 }
 
+// TestRandomScenariosByClaimInRacks: gangs that claim devices must be in one rack, as GPUs of one NVLink clique are. A gang is in one rack and
+// has its devices, or has no machine.
+func TestRandomScenariosByClaimInRacks(t *testing.T) {
+	theme := func(a *generator) { a.inRacks, a.withClaims = true, true }
+	if *replay >= 0 {
+		r := simulateScenario(t, uint64(*replay), 0, theme)
+		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
+		r.report(t, uint64(*replay), 0)
+		return
+	}
+	shown := map[string]int{}
+	for seed := *from; seed < *from+uint64(max(1, *runs)); seed++ {
+		r := simulateScenario(t, seed, 0, theme)
+		r.report(t, seed, 40)
+		for f := range r.features {
+			shown[f]++
+		}
+	}
+	for _, f := range []string{
+		"request Provisioned in one rack", "pod bound in one rack", "devices of a booking judged", "claim allocated", "slices vanished under pods",
+		"rollback because of Scattered", "gang repaired",
+	} {
+		if shown[f] == 0 && *runs >= 500 {
+			t.Errorf("no scenario shows this feature: %s", f)
+		}
+	}
+}
+
 // TestRandomScenariosInRacks: gangs must be in one rack, and clouds spread their machines over uneven racks, report racks late, and lose
 // racks, with all faults of other scenarios. A gang is in one rack or has no machine. Machines elsewhere are terminated at once.
 func TestRandomScenariosInRacks(t *testing.T) {
