@@ -248,6 +248,18 @@ func (s *state) Amounts() nodegroups.Resources { return s.amounts }
 
 func (s *state) Unpublished() string { return strings.Join(s.unpublished, "; ") }
 
+func (s *state) Tainted() (out []string) {
+	for _, slice := range s.slices {
+		for i := range slice.Spec.Devices {
+			d := &slice.Spec.Devices[i]
+			if k := slices.IndexFunc(d.Taints, fit.KeepsOff); k >= 0 {
+				out = append(out, fmt.Sprintf("%s (taint %s)", d.Name, d.Taints[k].Key))
+			}
+		}
+	}
+	return out
+}
+
 func (s *state) Allocate(c *fit.Claims, n int) (pods int, left fit.Devices) {
 	of := allocationOf{c.Key, n}
 	s.mu.Lock()

@@ -41,6 +41,8 @@ type Devices interface {
 	Obstacle(c *Claims) string
 	// Unpublished lists the pools that are incomplete; empty for none.
 	Unpublished() string
+	// Tainted lists the devices with a taint that keeps claims without tolerations off them, each with the taint; empty for none.
+	Tainted() []string
 	// Describe returns the devices in the format of a NodeGroup; nil if a pool is incomplete or the description is too large.
 	Describe() []v1alpha1.DevicePool
 }
@@ -365,6 +367,9 @@ func (AnyDevices) Obstacle(*Claims) string { return "" }
 
 // Unpublished returns no pools.
 func (AnyDevices) Unpublished() string { return "" }
+
+// Tainted returns no devices.
+func (AnyDevices) Tainted() []string { return nil }
 
 // Describe returns no description.
 func (AnyDevices) Describe() []v1alpha1.DevicePool { return nil }

@@ -47,8 +47,9 @@ func newClaimable() claimable {
 		slices: map[string]*resourcev1.ResourceSlice{}, claims: map[types.NamespacedName]*resourcev1.ResourceClaim{},
 		catalog: devices.NewCatalog(maps.Values(map[string]*resourcev1.DeviceClass{})),
 		onNode:  index[string, string]{}, nodeOf: map[devices.Pool]string{},
-		takes: index[devices.Pool, types.NamespacedName]{}, ofPod: index[types.UID, types.NamespacedName]{}, published: map[string]*devices.Published{},
-		charges: map[types.UID]map[types.NamespacedName]nodegroups.Resources{},
+		takes: index[devices.Pool, types.NamespacedName]{}, ofPod: index[types.UID, types.NamespacedName]{},
+		published: map[string]*devices.Published{},
+		charges:   map[types.UID]map[types.NamespacedName]nodegroups.Resources{},
 	}
 }
 

@@ -132,7 +132,8 @@ func TestClaimsOfPodsThatComeConsumeNoDevicesTwice(t *testing.T) {
 			byClaim(m, v)
 			m.Set(v.node(booked, func(n *corev1.Node) {
 				delete(n.Status.Allocatable, gpu)
-				n.Annotations[state.BookingLabel("gang")] = state.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: tc.booked}}.Encode()
+				n.Annotations[state.BookingLabel("gang")] = state.Booking{UID: "gang", Since: noon,
+					Booked: nodegroups.Resources{gpu: tc.booked}}.Encode()
 			}))
 			for i := range tc.claims {
 				pod := types.UID(fmt.Sprint("p", i))

@@ -140,8 +140,8 @@ func (w *world) deviceObjects() {
 
 func templateOf(kind string) string { return strings.ToLower(strings.ReplaceAll(kind, " ", "-")) }
 
-// claiming returns a pod that claims devices of some kind in place of its GPUs. Some pods keep their request for an extended resource, which
-// the scheduler claims for them.
+// claiming returns a pod that claims devices of some kind in place of its GPUs. Some pods keep their request for an extended resource,
+// which the scheduler claims for them.
 func (a *generator) claiming(spec corev1.PodSpec) corev1.PodSpec {
 	c := &spec.Containers[0]
 	if _, ok := c.Resources.Requests[gpu]; !ok || a.oneIn(4) {
@@ -242,7 +242,9 @@ func (w *world) allocated(node string) (out []resourcev1.DeviceRequestAllocation
 }
 
 // allocate allocates claims on a node beside what is taken there, as the scheduler does. It returns nil if they do not fit.
-func (w *world) allocate(n *corev1.Node, specs []resourcev1.ResourceClaimSpec, taken []resourcev1.DeviceRequestAllocationResult) allocations {
+func (w *world) allocate(n *corev1.Node, specs []resourcev1.ResourceClaimSpec,
+	taken []resourcev1.DeviceRequestAllocationResult,
+) allocations {
 	published := w.tainted(n.Name)
 	key := fmt.Sprint(n.Name, " ", len(specs))
 	for i := range specs {
@@ -263,7 +265,8 @@ func (w *world) allocate(n *corev1.Node, specs []resourcev1.ResourceClaimSpec, t
 	var out allocations
 	claims := make([]*resourcev1.ResourceClaim, len(specs))
 	for i := range specs {
-		claims[i] = &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "claims", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))},
+		name := fmt.Sprint(i)
+		claims[i] = &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "claims", Name: name, UID: types.UID(name)},
 			Spec: specs[i]}
 	}
 	already := structured.AllocatedState{AllocatedDevices: sets.New[structured.DeviceID](),
@@ -301,7 +304,7 @@ func (w *world) tainted(node string) []*resourcev1.ResourceSlice {
 	return out
 }
 
-// newExpressions returns the cache of compiled expressions of the scheduler.
+// newExpressions returns a cache for the expressions that the scheduler compiles.
 func newExpressions() *dracel.Cache {
 	return dracel.NewCache(64, dracel.Features{EnableConsumableCapacity: true})
 }

@@ -195,8 +195,8 @@ func TestRandomScenariosByClaim(t *testing.T) {
 	t.Logf("Of %d scenarios, these show:%s", *runs, table.String())
 }
 
-// TestRandomScenariosByClaimInRacks: gangs that claim devices must be in one rack, as GPUs of one NVLink clique are. A gang is in one rack and
-// has its devices, or has no machine.
+// TestRandomScenariosByClaimInRacks: gangs that claim devices must be in one rack, as GPUs of one NVLink clique are. A gang is in one rack
+// and has its devices, or has no machine.
 func TestRandomScenariosByClaimInRacks(t *testing.T) {
 	theme := func(a *generator) { a.inRacks, a.withClaims = true, true }
 	if *replay >= 0 {
