@@ -46,7 +46,7 @@ type NodeLine struct {
 	// Group is its NodeGroup; empty for a node that is in none.
 	Group string    `json:"group,omitempty"`
 	State NodeState `json:"state"`
-	// Words say why it is closed or broken.
+	// Words say why it is closed or broken, and which of its devices have a taint.
 	Words string `json:"words,omitempty"`
 	// Racks are the domains that it is in, one for each Topology whose labels it has.
 	Racks []NodeRack `json:"racks,omitempty"`
@@ -135,6 +135,7 @@ func (p *Picture) NodesIn(group string) *Nodes {
 func (p *Picture) nodeLine(n *state.Node) NodeLine {
 	l := NodeLine{Name: n.Name, Group: n.Group}
 	l.State, l.Words = p.nodeState(n)
+	l.Words = strings.Join(append(nonEmpty(l.Words), nonEmpty(taintedOn(n))...), "; ")
 	for _, name := range n.Allocatable.Names() {
 		d := NodeDevices{Resource: name, Capacity: n.Allocatable[name]}
 		if !nodegroups.Extended(name) || d.Capacity <= 0 {
@@ -178,6 +179,33 @@ func (p *Picture) nodeLine(n *state.Node) NodeLine {
 	slices.Sort(l.ClusterQueues)
 	return l
 }
+
+// nonEmpty returns the text as a list, or none.
+func nonEmpty(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return []string{text}
+}
+
+// taintedOn says which published devices of a node are kept from claims; empty for none.
+func taintedOn(n *state.Node) string {
+	if n.Published == nil {
+		return ""
+	}
+	tainted := n.Published.Tainted()
+	if len(tainted) == 0 {
+		return ""
+	}
+	more := ""
+	if len(tainted) > mostTainted {
+		more = fmt.Sprintf(" and %d more", len(tainted)-mostTainted)
+	}
+	return "claims without a toleration get no device " + strings.Join(tainted[:min(mostTainted, len(tainted))], ", ") + more
+}
+
+// mostTainted limits the tainted devices that are named for a node.
+const mostTainted = 4
 
 // domainOf returns the domain of the Topology above the node that it is in; nil if it lacks a label, or if there is no level above.
 func domainOf(n *state.Node, t *kueue.Topology) (domain []string) {

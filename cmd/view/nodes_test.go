@@ -31,14 +31,19 @@ func TestNodesHaveTheirDevicesByClass(t *testing.T) {
 		for i := range slice.Spec.Devices {
 			slice.Spec.Devices[i].AllowMultipleAllocations = new(name == "share")
 		}
+		if name == "gpu" {
+			slice.Spec.Devices[2].Taints = []resourcev1.DeviceTaint{{Key: "gpu.example.com/xid", Effect: resourcev1.DeviceTaintEffectNoSchedule}}
+		}
 		objects = append(objects, class, slice)
 	}
 	p := New(clock.RealClock{}, DefaultSettings(), &Reading{Objects: objects})
 	want := []NodeDevices{
-		{Resource: "deviceclass.resource.kubernetes.io/share", Capacity: 3, Free: 3}, {Resource: "example.com/gpu", Capacity: 3, Free: 3},
+		{Resource: "deviceclass.resource.kubernetes.io/share", Capacity: 3, Free: 3}, {Resource: "example.com/gpu", Capacity: 2, Free: 2},
 		{Resource: "example.com/nic", Capacity: 2, Free: 2},
 	}
 	if nodes := p.NodesIn("").Nodes; len(nodes) != 1 || !slices.Equal(nodes[0].Devices, want) {
 		t.Errorf("the nodes are %+v, want one with %+v", nodes, want)
+	} else if want := "claims without a toleration get no device c (taint gpu.example.com/xid)"; nodes[0].Words != want {
+		t.Errorf("the node is %q, want %q", nodes[0].Words, want)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/history"
 	"github.com/muster-dev/muster/queueing/placement"
@@ -82,11 +83,12 @@ func (p *Picture) Racks(flavors ...string) []RackLine {
 				largest[resource] = max(largest[resource], v)
 			}
 		}
+		shared := p.sharedResources()
 		for i := range domains {
 			o := &domains[i]
 			out = append(out, RackLine{
 				Flavor: flavor, Topology: p.Queues.TopologyOf(name).Name, Domain: o.Values, Nodes: o.Nodes, Open: o.Open,
-				Resources: resourcesOf(o, largest), Workloads: workloadsOn(o, jobs), OtherPods: o.Others,
+				Resources: resourcesOf(o, largest, shared), Workloads: workloadsOn(o, jobs), OtherPods: o.Others,
 			})
 		}
 	}
@@ -144,18 +146,37 @@ func (p *Picture) RackFlavors() (out []string) {
 	return out
 }
 
-func resourcesOf(o *placement.Occupancy, largest nodegroups.Resources) []RackResource {
+// sharedResources returns the resources that count devices which pods share.
+func (p *Picture) sharedResources() map[corev1.ResourceName]bool {
+	out := map[corev1.ResourceName]bool{}
+	for n := range p.Snapshot.Nodes.All() {
+		if n.Published == nil {
+			continue
+		}
+		for name, amount := range n.Published.Amounts() {
+			out[name] = out[name] || amount >= fit.SharesOfDevice
+		}
+	}
+	return out
+}
+
+func resourcesOf(o *placement.Occupancy, largest nodegroups.Resources, shared map[corev1.ResourceName]bool) []RackResource {
 	out := []RackResource{}
 	for _, name := range devicesFirst(o.Capacity) {
 		capacity := o.Capacity[name]
 		if capacity <= 0 {
 			continue
 		}
+		used, free, most := o.Used[name], o.Free[name], largest[name]
+		if shared[name] {
+			capacity, most = fit.DevicesIn(capacity), fit.DevicesIn(most)
+			used, free = min(used, capacity), min(fit.DevicesIn(max(0, free)), capacity)
+		}
 		share := func(v, of int64) int64 { return min(1000, int64(1000*float64(v)/float64(of))) }
 		show := func(v int64) string { return nodegroups.Quantity(name, v) }
 		out = append(out, RackResource{
-			Resource: string(name), Capacity: show(capacity), Used: show(o.Used[name]), Free: show(o.Free[name]),
-			Size: share(capacity, largest[name]), UsedShare: share(o.Used[name], capacity), FreeShare: share(o.Free[name], capacity),
+			Resource: string(name), Capacity: show(capacity), Used: show(used), Free: show(free),
+			Size: share(capacity, most), UsedShare: share(used, capacity), FreeShare: share(free, capacity),
 		})
 	}
 	return out

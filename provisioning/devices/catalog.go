@@ -97,6 +97,7 @@ func (c *Catalog) Publish(o Offer) *Published {
 			clear(c.inventories)
 		}
 		i.count()
+		i.separate()
 		known = i
 		c.inventories[i.key] = i
 	}

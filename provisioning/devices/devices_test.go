@@ -281,7 +281,7 @@ func TestCountingIsAllocating(t *testing.T) {
 			at = next
 			want++
 		}
-		if pods != want || left.Key() != at.Key() {
+		if pods != want || left.(*state).key != at.key {
 			t.Fatalf("%s without %v: %d pods counted, %d allocated; %v and %v are taken", inventory, taken, pods, want,
 				left.(*state).taken, at.taken)
 		}
@@ -302,6 +302,48 @@ func TestPodSetsWithOtherClaimsOnOneNode(t *testing.T) {
 	}
 	if pods, _ := left.Allocate(claims(t, "a 1g"), 9); pods != 3 {
 		t.Errorf("%d more pods of the same", pods)
+	}
+	if pods, _ := left.ForOthers().Allocate(claims(t, "a 1g"), 9); pods != 0 {
+		t.Errorf("%d pods of another gang that may come first", pods)
+	}
+	_, left = publish(t, c, "8 GPUs", nil).All().Allocate(claims(t, "3 GPUs"), 1)
+	if pods, _ := left.Allocate(claims(t, "a GPU"), 9); pods != 5 {
+		t.Errorf("%d of 5 devices are left for others where all are alike", pods)
+	}
+	if pods, _ := left.ForOthers().Allocate(claims(t, "a GPU"), 9); pods != 5 {
+		t.Errorf("%d of 5 devices are left for another gang where all are alike", pods)
+	}
+}
+
+// Pods with unknown claims take some devices of a number: others get the rest by number, and none whose choice matters.
+func TestDevicesThatOthersWillTake(t *testing.T) {
+	overlapping := NewCatalog(slices.Values(append(read[[]*resourcev1.DeviceClass](t, classes), read[[]*resourcev1.DeviceClass](t, `
+- metadata: {name: large}
+  spec: {selectors: [{cel: {expression: 'device.attributes["gpu.nvidia.com"].?productName.orValue("") == "H100"'}}]}`)...)))
+	for _, tc := range []struct {
+		name, inventory, claims string
+		catalog                 *Catalog
+		taken                   nodegroups.Resources
+		want                    int
+	}{
+		{"by number", "8 GPUs", "a GPU", catalog(t), nodegroups.Resources{"nvidia.com/gpu": 3, "cpu": 4000}, 5},
+		{"by extended resource", "8 GPUs", "nvidia.com/gpu 2", catalog(t), nodegroups.Resources{"nvidia.com/gpu": 3}, 2},
+		{"nothing is taken", "2 GPUs beside 2 others", "an H100", catalog(t), nodegroups.Resources{"cpu": 4000}, 2},
+		{"some of them", "2 GPUs beside 2 others", "a GPU", catalog(t), nodegroups.Resources{"nvidia.com/gpu": 3}, 1},
+		{"a selection", "2 GPUs beside 2 others", "an H100", catalog(t), nodegroups.Resources{"nvidia.com/gpu": 1}, 0},
+		{"together with another device", "4 GPUs and NICs on 2 roots", "a GPU beside its NIC", catalog(t),
+			nodegroups.Resources{"nvidia.com/gpu": 1}, 0},
+		{"partitions", "a GPU in slices", "a 1g", catalog(t), nodegroups.Resources{"deviceclass.resource.kubernetes.io/mig.nvidia.com": 1}, 0},
+		{"more than there are", "8 GPUs", "a GPU", catalog(t), nodegroups.Resources{"nvidia.com/gpu": 9}, 0},
+		{"of classes that have some devices in common", "2 GPUs beside 2 others", "a GPU", overlapping,
+			nodegroups.Resources{"nvidia.com/gpu": 1}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			left := publish(t, tc.catalog, tc.inventory, nil).All().Less(tc.taken)
+			if pods, _ := left.Allocate(claims(t, tc.claims), 20); pods != tc.want {
+				t.Errorf("%d pods, want %d (%s)", pods, tc.want, left.Obstacle(claims(t, tc.claims)))
+			}
+		})
 	}
 }
 

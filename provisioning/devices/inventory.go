@@ -41,6 +41,9 @@ type inventory struct {
 	// devices of a class are interchangeable, so that counting them suffices.
 	of    map[string][]allocation
 	plain bool
+	// apart lists the classes of a plain inventory that have all or none of the devices of each other class, so that their devices can be
+	// counted whichever claims come first.
+	apart map[string]bool
 	// shared are the devices that several claims may have at once.
 	shared map[allocation]bool
 
@@ -108,6 +111,27 @@ func (i *inventory) count() {
 	}
 }
 
+// separate fills apart.
+func (i *inventory) separate() {
+	i.apart = map[string]bool{}
+	for class, list := range i.of {
+		in := map[allocation]bool{}
+		for _, d := range list {
+			in[d] = true
+		}
+		i.apart[class] = i.plain
+		for _, other := range i.of {
+			common := 0
+			for _, d := range other {
+				if in[d] {
+					common++
+				}
+			}
+			i.apart[class] = i.apart[class] && (common == 0 || common == len(list) && common == len(other))
+		}
+	}
+}
+
 // matches reports whether a device belongs to the class. An expression that fails to evaluate matches nothing here; the allocator
 // reports the error for claims of the class.
 func (c *Catalog) matches(class *resourcev1.DeviceClass, driver string, d *resourcev1.Device) bool {
@@ -120,7 +144,7 @@ type state struct {
 	*inventory
 	key   string
 	taken []allocation
-	// by is the key of the claims that a plan allocated last; empty if all allocations are real.
+	// by is the key of the claims that a plan allocated last, byNumber or byUnknown; empty if all allocations are real.
 	by      string
 	amounts nodegroups.Resources
 
@@ -132,6 +156,13 @@ type state struct {
 	// allocations caches the results of Allocate.
 	allocations map[allocationOf]allocated
 }
+
+const (
+	// byNumber: which devices of their classes were taken does not matter.
+	byNumber = " by number"
+	// byUnknown: which devices were taken matters and is not known.
+	byUnknown = " by others"
+)
 
 // allocationOf is the key of allocations: claims, and the number of pods that need them.
 type allocationOf struct {
@@ -217,6 +248,18 @@ func (s *state) Amounts() nodegroups.Resources { return s.amounts }
 
 func (s *state) Unpublished() string { return strings.Join(s.unpublished, "; ") }
 
+func (s *state) Tainted() (out []string) {
+	for _, slice := range s.slices {
+		for i := range slice.Spec.Devices {
+			d := &slice.Spec.Devices[i]
+			if k := slices.IndexFunc(d.Taints, fit.KeepsOff); k >= 0 {
+				out = append(out, fmt.Sprintf("%s (taint %s)", d.Name, d.Taints[k].Key))
+			}
+		}
+	}
+	return out
+}
+
 func (s *state) Allocate(c *fit.Claims, n int) (pods int, left fit.Devices) {
 	of := allocationOf{c.Key, n}
 	s.mu.Lock()
@@ -258,7 +301,7 @@ func (s *state) Obstacle(c *fit.Claims) string {
 // uniform reports whether counting suffices: the devices of the class are interchangeable, and the claims request only a number of
 // them.
 func (s *state) uniform(c *fit.Claims) (class string, count int64, ok bool) {
-	if !s.plain || s.conflict(c) != "" || s.by != "" && s.by != c.Key {
+	if !s.plain || s.conflict(c) != "" || s.by != "" && s.by != c.Key && s.by != byNumber {
 		return "", 0, false
 	}
 	add := func(of string, n int64) bool {
@@ -291,7 +334,7 @@ func (s *state) uniform(c *fit.Claims) (class string, count int64, ok bool) {
 			return "", 0, false
 		}
 	}
-	return class, count, class != ""
+	return class, count, class != "" && (s.by != byNumber || s.apart[class])
 }
 
 // mostDevices limits the devices of one claim.
@@ -299,16 +342,49 @@ const mostDevices = resourcev1.AllocationResultsMaxSize
 
 // takeUniform takes the first free devices of the class, in the allocator's order.
 func (s *state) takeUniform(c *fit.Claims, class string, count int64, n int) (pods int, left fit.Devices) {
-	taken := map[allocation]bool{}
-	for _, t := range s.taken {
-		taken[t] = true
-	}
-	free := slices.DeleteFunc(slices.Clone(s.of[class]), func(d allocation) bool { return taken[d] })
+	free := s.free(class, s.taken)
 	pods = int(min(int64(n), int64(len(free))/count))
 	if pods == 0 {
 		return 0, s
 	}
-	return pods, s.stateBy(slices.Concat(s.taken, free[:int64(pods)*count]), c.Key)
+	by := c.Key
+	if s.apart[class] {
+		by = byNumber
+	}
+	return pods, s.stateBy(slices.Concat(s.taken, free[:int64(pods)*count]), by)
+}
+
+// free returns the devices of a class of a plain inventory that are not taken.
+func (i *inventory) free(class string, taken []allocation) []allocation {
+	in := map[allocation]bool{}
+	for _, t := range taken {
+		in[t] = true
+	}
+	return slices.DeleteFunc(slices.Clone(i.of[class]), func(d allocation) bool { return in[d] })
+}
+
+func (s *state) ForOthers() fit.Devices {
+	if s.by == "" || s.by == byNumber {
+		return s
+	}
+	return s.stateBy(s.taken, byUnknown)
+}
+
+func (s *state) Less(amounts nodegroups.Resources) fit.Devices {
+	taken, by := s.taken, s.by
+	for _, class := range s.catalog.names {
+		name := s.catalog.amounts[class]
+		n := amounts[name]
+		if n <= 0 || len(s.of[class]) == 0 || slices.Contains(s.plugin, name) {
+			continue
+		}
+		free := s.free(class, taken)
+		if !s.apart[class] || s.by != "" && s.by != byNumber || n > int64(len(free)) {
+			return s.stateBy(s.taken, byUnknown)
+		}
+		taken, by = slices.Concat(taken, free[:n]), byNumber
+	}
+	return s.stateBy(taken, by)
 }
 
 // conflict explains that both a device plugin and a DRA driver report the claimed devices.
@@ -363,7 +439,7 @@ func (s *state) allocate(c *fit.Claims) (taken []allocation, why string) {
 	}
 	if s.by != "" && s.by != c.Key {
 		// The devices depend on the order in which the pods are scheduled.
-		return nil, "other pods of the gang claim devices on the same node, and which of them come first is not known"
+		return nil, "other pods claim devices on the same node, and which of them come first is not known"
 	}
 	claims := s.claims(c)
 	if len(claims) == 0 {

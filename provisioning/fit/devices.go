@@ -31,10 +31,18 @@ type Devices interface {
 	// Allocate allocates the claims of up to n pods, one pod after the other. It returns the number of pods served and the
 	// remaining devices.
 	Allocate(c *Claims, n int) (pods int, left Devices)
+	// Less returns the devices after pods with unknown claims have taken these amounts. Claims can be allocated only if it does not
+	// matter which devices those are.
+	Less(taken nodegroups.Resources) Devices
+	// ForOthers returns what Allocate has left as pods of other gangs may count on it. If it matters which devices were taken, none of
+	// their claims can be allocated: which pods come first is not known.
+	ForOthers() Devices
 	// Obstacle explains why Allocate cannot serve a pod; empty if it can.
 	Obstacle(c *Claims) string
 	// Unpublished lists the pools that are incomplete; empty for none.
 	Unpublished() string
+	// Tainted lists the devices with a taint that keeps claims without tolerations off them, each with the taint; empty for none.
+	Tainted() []string
 	// Describe returns the devices in the format of a NodeGroup; nil if a pool is incomplete or the description is too large.
 	Describe() []v1alpha1.DevicePool
 }
@@ -348,11 +356,20 @@ func (AnyDevices) Amounts() nodegroups.Resources { return nil }
 // Allocate serves all pods.
 func (d AnyDevices) Allocate(_ *Claims, n int) (pods int, left Devices) { return n, d }
 
+// Less returns the same devices.
+func (d AnyDevices) Less(nodegroups.Resources) Devices { return d }
+
+// ForOthers returns the same devices.
+func (d AnyDevices) ForOthers() Devices { return d }
+
 // Obstacle returns no obstacle.
 func (AnyDevices) Obstacle(*Claims) string { return "" }
 
 // Unpublished returns no pools.
 func (AnyDevices) Unpublished() string { return "" }
+
+// Tainted returns no devices.
+func (AnyDevices) Tainted() []string { return nil }
 
 // Describe returns no description.
 func (AnyDevices) Describe() []v1alpha1.DevicePool { return nil }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/provisioning/devices"
@@ -259,8 +260,15 @@ func requestOfMachine(m *Model, from ref, mark func(ref)) {
 }
 
 func nodeOfPod(m *Model, from ref, mark func(ref)) {
-	if p := m.nodes.pods[types.UID(from.name)]; p != nil && p.Node != "" {
+	uid := types.UID(from.name)
+	switch p := m.nodes.pods[uid]; {
+	case p == nil:
+	case p.Node != "":
 		mark(ref{name: p.Node})
+	default:
+		for key := range m.claimable.ofPod[uid] {
+			nodesAllocated(m, m.claimable.claims[key], mark)
+		}
 	}
 }
 
@@ -341,13 +349,18 @@ func nodesOfClaim(m *Model, from ref, mark func(ref)) {
 	if o == nil {
 		return
 	}
+	nodesAllocated(m, o, mark)
+	for _, uid := range podsOf(o) {
+		nodeOfPod(m, ref{name: string(uid)}, mark)
+	}
+}
+
+// nodesAllocated marks the nodes of a claim's devices.
+func nodesAllocated(m *Model, o *resourcev1.ResourceClaim, mark func(ref)) {
 	for _, r := range resultsOf(o) {
 		if name := m.claimable.nodeOf[devices.Pool{Driver: r.Driver, Name: r.Pool}]; name != "" {
 			mark(ref{name: name})
 		}
-	}
-	for _, uid := range podsOf(o) {
-		nodeOfPod(m, ref{name: string(uid)}, mark)
 	}
 }
 

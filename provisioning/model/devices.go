@@ -3,6 +3,7 @@ package model
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -32,6 +33,8 @@ type claimable struct {
 	nodeOf map[devices.Pool]string
 	// takes indexes claims by the pools of their devices.
 	takes index[devices.Pool, types.NamespacedName]
+	// ofPod indexes the claims with allocated devices by the pods that own or use them.
+	ofPod index[types.UID, types.NamespacedName]
 	// published caches what each node publishes; a missing node is read again.
 	published map[string]*devices.Published
 	// charges counts the devices that each claim of a pod takes, under the names returned by AmountName.
@@ -44,8 +47,9 @@ func newClaimable() claimable {
 		slices: map[string]*resourcev1.ResourceSlice{}, claims: map[types.NamespacedName]*resourcev1.ResourceClaim{},
 		catalog: devices.NewCatalog(maps.Values(map[string]*resourcev1.DeviceClass{})),
 		onNode:  index[string, string]{}, nodeOf: map[devices.Pool]string{},
-		takes: index[devices.Pool, types.NamespacedName]{}, published: map[string]*devices.Published{},
-		charges: map[types.UID]map[types.NamespacedName]nodegroups.Resources{},
+		takes: index[devices.Pool, types.NamespacedName]{}, ofPod: index[types.UID, types.NamespacedName]{},
+		published: map[string]*devices.Published{},
+		charges:   map[types.UID]map[types.NamespacedName]nodegroups.Resources{},
 	}
 }
 
@@ -101,6 +105,11 @@ func (c *claimable) removeClaim(key types.NamespacedName) effect {
 func (c *claimable) fileClaim(key types.NamespacedName, o *resourcev1.ResourceClaim, in bool) {
 	for _, r := range resultsOf(o) {
 		c.takes.set(devices.Pool{Driver: r.Driver, Name: r.Pool}, key, in)
+	}
+	if len(resultsOf(o)) > 0 {
+		for _, uid := range podsOf(o) {
+			c.ofPod.set(uid, key, in)
+		}
 	}
 }
 
@@ -200,19 +209,73 @@ func (c *claimable) add(out *state.Node, o *corev1.Node) {
 	if p == nil {
 		return
 	}
-	var taken []resourcev1.DeviceRequestAllocationResult
-	for _, pool := range p.Pools() {
-		for key := range c.takes[pool] {
-			taken = append(taken, resultsOf(c.claims[key])...)
-		}
-	}
-	out.Published, out.Claimable = p.All(), p.Without(taken)
+	out.Published, out.Claimable = p.All(), p.Without(c.taken(p, nil))
 	for name, n := range out.Published.Amounts() {
 		out.Allocatable[name] = n
 	}
 	for name, n := range out.Claimable.Amounts() {
 		out.Free[name] = n
 	}
+}
+
+// taken returns the allocated devices of a node, without those of the claims in but.
+func (c *claimable) taken(p *devices.Published, but map[types.NamespacedName]bool) (out []resourcev1.DeviceRequestAllocationResult) {
+	for _, pool := range p.Pools() {
+		for key := range c.takes[pool] {
+			if !but[key] {
+				out = append(out, resultsOf(c.claims[key])...)
+			}
+		}
+	}
+	return out
+}
+
+// awaitClaimers counts devices that are allocated to pods which are not bound yet as free if they are booked for these pods. kube-scheduler
+// writes the claims of a pod before it binds the pod; meanwhile both the claim and the booking would count them.
+func (ns *nodes) awaitClaimers(out *state.Node) {
+	if out.Published == nil || len(out.Labelled) == 0 {
+		return
+	}
+	c := ns.claimable
+	p := c.published[out.Name]
+	left := make([]nodegroups.Resources, len(out.Labelled))
+	for i := range out.Labelled {
+		left[i] = out.Labelled[i].Remaining.Clone()
+	}
+	awaited := map[types.NamespacedName]bool{}
+	for _, pool := range p.Pools() {
+		for _, key := range slices.SortedFunc(maps.Keys(c.takes[pool]), func(a, b types.NamespacedName) int {
+			return strings.Compare(a.String(), b.String())
+		}) {
+			claim := c.claims[key]
+			i := slices.IndexFunc(out.Labelled, func(b state.Booking) bool { return ns.requests.waits(&b) && ns.comes(claim, &b) })
+			if i < 0 || awaited[key] {
+				continue
+			}
+			charge := c.catalog.Charge(&claim.Spec.Devices)
+			if _, _, short := left[i].Short(charge); short {
+				continue
+			}
+			left[i].Sub(charge, 1)
+			awaited[key] = true
+		}
+	}
+	if len(awaited) == 0 {
+		return
+	}
+	before := out.Claimable.Amounts()
+	out.Claimable = p.Without(c.taken(p, awaited))
+	for name, n := range out.Claimable.Amounts() {
+		out.Free[name] += n - before[name]
+	}
+}
+
+// comes reports whether the pod of a claim is not bound yet and consumes the booking.
+func (ns *nodes) comes(claim *resourcev1.ResourceClaim, b *state.Booking) bool {
+	return slices.ContainsFunc(podsOf(claim), func(uid types.UID) bool {
+		p := ns.pods[uid]
+		return p != nil && p.Node == "" && p.Consumes.Namespace == b.Namespace && state.BookingKey(p.Consumes.Name) == b.Key
+	})
 }
 
 // ofGroup adds the devices that drivers are expected to publish for machines of a group.

@@ -112,6 +112,49 @@ func TestClaimsConsumeBookings(t *testing.T) {
 	}
 }
 
+// kube-scheduler writes the claims of a pod before it binds the pod: until then the devices that are booked for it count once.
+func TestClaimsOfPodsThatComeConsumeNoDevicesTwice(t *testing.T) {
+	for name, tc := range map[string]struct {
+		claims  int
+		booked  int64
+		another bool
+		want    int64 // free beside the booking
+	}{
+		"one pod of two":             {1, 8, false, 0},
+		"both pods":                  {2, 8, false, 0},
+		"a pod of another gang":      {1, 4, true, 0},
+		"more pods than were booked": {2, 4, false, 0},
+		"a part is booked":           {1, 4, false, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, v := newModel()
+			m.Set(v.request("gang", "Accepted", "Provisioned"))
+			byClaim(m, v)
+			m.Set(v.node(booked, func(n *corev1.Node) {
+				delete(n.Status.Allocatable, gpu)
+				n.Annotations[state.BookingLabel("gang")] = state.Booking{UID: "gang", Since: noon,
+					Booked: nodegroups.Resources{gpu: tc.booked}}.Encode()
+			}))
+			for i := range tc.claims {
+				pod := types.UID(fmt.Sprint("p", i))
+				m.Set(v.pod(string(pod), "", 0, func(p *corev1.Pod) {
+					if !tc.another {
+						consumes(p)
+					}
+				}))
+				m.Set(v.claim(pod, 4, 4*i, 4*i+1, 4*i+2, 4*i+3))
+			}
+			n := only(t, m)
+			if got := n.Unbooked()[gpu]; got != tc.want {
+				t.Errorf("%d GPUs are free beside the booking, want %d (free %d, %+v)", got, tc.want, n.Free[gpu], n.Bookings)
+			}
+			if free := n.Claimable.Amounts()[gpu]; free != n.Free[gpu] {
+				t.Errorf("%d GPUs can be claimed, and %d are free", free, n.Free[gpu])
+			}
+		})
+	}
+}
+
 // A driver that restarts deletes its slices for a while.
 func TestDevicesVanishForAWhile(t *testing.T) {
 	m, v := newModel()

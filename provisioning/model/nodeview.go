@@ -86,6 +86,7 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 	for i := range out.Labelled {
 		n.consume(&out.Labelled[i], ns.createdOf(out.Labelled[i].UID))
 	}
+	ns.awaitClaimers(out)
 	ns.keepRoom(name, n, out, now)
 	if owner, a, owned := ns.requests.owner(out.Launch); owned {
 		booked := slices.ContainsFunc(out.Labelled, func(b state.Booking) bool { return b.UID == owner.object.UID })

@@ -307,6 +307,12 @@ func (q *query) addNode(in func(string) *region, within []string, n *state.Node,
 	claimable := n.Claimable
 	if q.ideal {
 		free, claimable, ok = n.Allocatable, n.Published, true
+	} else if claimable != nil {
+		for i := range n.Bookings {
+			if b := &n.Bookings[i]; b.UID != q.gang.UID {
+				claimable = claimable.Less(b.Remaining)
+			}
+		}
 	}
 	name, inRegion := regionOf(within, n.Labels)
 	if !ok || !inRegion || !q.allowsGroup(n.Group) || !own && q.nodeEnds(n.Group, n.EndsAt()) {

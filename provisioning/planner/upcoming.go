@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
@@ -179,6 +180,9 @@ func (s *Upcoming) consumed() *nodeset.Set {
 		for i := range n.Bookings {
 			if b := &n.Bookings[i]; s.counts(b) {
 				later.Free.Sub(b.Remaining, 1)
+				if later.Claimable != nil {
+					later.Claimable = later.Claimable.Less(b.Remaining)
+				}
 			} else {
 				later.Bookings = append(later.Bookings, *b)
 			}
@@ -234,6 +238,9 @@ func (s *Snapshot) unkept() *Snapshot {
 			later := *n
 			later.Free = n.Free.Clone()
 			later.Free.Sub(room, 1)
+			if later.Claimable != nil {
+				later.Claimable = later.Claimable.Less(room)
+			}
 			out.Nodes.Set(&later)
 		}
 	}
@@ -282,10 +289,24 @@ func (s *Upcoming) served(nodes *nodeset.Set) (*nodeset.Set, []Placement) {
 		n := *nodes.Find(p.Node)
 		n.Free = n.Free.Clone()
 		n.Free.Sub(p.Requests, 1)
+		n.Claimable = q.allocated(n.Claimable, p.Pods)
 		n.Bookings = slices.DeleteFunc(slices.Clone(n.Bookings), func(b state.Booking) bool { return b.UID == a.Gang.UID })
 		nodes.Set(&n)
 	}
 	return nodes, placement
+}
+
+// allocated returns the devices of a node that are left to other gangs after so many pods of each podSet have got theirs.
+func (q *query) allocated(devices fit.Devices, podSets []int) fit.Devices {
+	if devices == nil {
+		return nil
+	}
+	for i, pods := range podSets {
+		if c := q.pods[i].Claims; c != nil {
+			_, devices = devices.Allocate(c, pods)
+		}
+	}
+	return devices.ForOthers()
 }
 
 // comes returns the i-th machine of a launch in the group as a node.

@@ -78,6 +78,16 @@ func (p Record) Expect(call string, machines int, before time.Time) Record {
 	return p
 }
 
+// UnseenOf returns how many machines the call may have created that were never seen.
+func (p *Record) UnseenOf(call string) (n int) {
+	for _, o := range p.opened() {
+		if o.call == call {
+			n += o.machines
+		}
+	}
+	return n
+}
+
 // found returns the record after a machine was seen. The machine replaces one unseen machine of each process that has ended since
 // it started: while it existed, a retry could not have created another one in its place.
 func (p Record) found(m Machine) Record {

@@ -172,9 +172,19 @@ func afterFailure(p purchases.Record, r *Request, v View, f *AttemptFailure) pur
 		p = r.expect(p, progressOf(r, v), time.Time{})
 	}
 	if f.Class != "" && !explains(f.Class) {
-		p = p.FailIn(r.Attempt.machines()+len(r.Attempt.losses()), r.Attempt.groups())
+		p = p.FailIn(min(r.Attempt.machines()+len(r.Attempt.losses()), r.boughtFor(p)), r.Attempt.groups())
 	}
 	return p
+}
+
+// boughtFor returns how many machines of the record the attempt has bought, including those that were never seen. A cloud that refuses a
+// launch may have created fewer than were requested.
+func (r *Request) boughtFor(p purchases.Record) int {
+	n := max(0, p.Seen()-p.Before)
+	for _, c := range r.Attempt.Calls(r.UID) {
+		n += p.UnseenOf(c.mark())
+	}
+	return n
 }
 
 // announce returns the record before this process makes calls of the attempt. An earlier process may have made them already, with

@@ -216,6 +216,17 @@ func TestRefusalsExplainWhatCame(t *testing.T) {
 	}
 }
 
+// TestAFailureCountsWhatWasBought: a launch that an error of the configuration ends has created some of its machines, and only those allow
+// the request to buy more in another group.
+func TestAFailureCountsWhatWasBought(t *testing.T) {
+	m := newSeller(t, neverJoin)
+	m.refuses = v1alpha1.Config
+	m.trade(noon.Add(time.Minute))
+	if p := m.request.Purchases; m.sold != 1 || p.Failed != 1 {
+		t.Errorf("%d machines of 2 were sold, and %d have failed; want 1 of each", m.sold, p.Failed)
+	}
+}
+
 // TestAStoppedRequestSaysSo once, how to release it, and goes on when it is.
 func TestAStoppedRequestSaysSo(t *testing.T) {
 	m := newSeller(t, vanish)

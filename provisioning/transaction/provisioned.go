@@ -275,7 +275,11 @@ func suffice(v View, own *nodeset.Set, rest state.Gang) bool {
 				b := n.BookingOf(rest.UID)
 				if free, ok := n.AvailableTo(&rest); ok && b != nil {
 					if _, _, short := free.Short(b.Remaining); !short {
-						left -= b.Remaining.Times(p.Requests, left)
+						times := b.Remaining.Times(p.Requests, left)
+						if p.Claims != nil && n.Claimable != nil {
+							times, _ = n.Claimable.Allocate(p.Claims, times)
+						}
+						left -= times
 					}
 				}
 			}

@@ -36,7 +36,13 @@ func (a *generator) generateSharers() {
 	}))
 	a.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
 		g.Spec.MaxNodes, g.Spec.Kwok.BootDelay = 20, seconds(1+a.random.Int64N(50))
+		if a.withClaims {
+			a.publishes(g)
+		}
 	}))
+	if a.withClaims {
+		a.deviceObjects()
+	}
 	for i := range 2 + a.random.IntN(7) {
 		g := &gang{namespace: "team", request: fmt.Sprint("gang-", i), held: true, runFor: time.Second + a.within(time.Minute),
 			giveUpAfter: 5 * time.Minute}
@@ -44,7 +50,11 @@ func (a *generator) generateSharers() {
 			g.podSets = append(g.podSets, podSet{spec: podSpec(1+a.random.Int64N(4), 0), count: 1 + a.random.IntN(2)})
 		}
 		if len(g.podSets) == 0 || a.oneIn(2) {
-			g.podSets = append(g.podSets, podSet{spec: podSpec(4, 1+a.random.Int64N(4)), count: 1 + a.random.IntN(2)})
+			ps := podSet{spec: podSpec(4, 1+a.random.Int64N(4)), count: 1 + a.random.IntN(2)}
+			if a.withClaims {
+				ps.spec = a.claiming(podSpec(1, 1))
+			}
+			g.podSets = append(g.podSets, ps)
 		}
 		a.submit(a.start.Add(a.within(40*time.Second)), g, transaction.ClassAtomicScaleUp, nil)
 	}
@@ -82,6 +92,9 @@ func randomFaults(r *rand.Rand) faults {
 // generate generates the scenario.
 func (a *generator) generate() {
 	a.create(devicePlugin())
+	if a.withClaims {
+		a.deviceObjects()
+	}
 	if a.oneIn(3) {
 		a.create(agent())
 	}
@@ -96,6 +109,9 @@ func (a *generator) generate() {
 	for i := range a.random.IntN(3) {
 		n := newNode(fmt.Sprintf("node-%d", i), oneOf(a, gpuMachine, cpuMachine))
 		n.Labels[corev1.LabelTopologyZone] = oneOf(a, "a", "b")
+		if a.withClaims {
+			a.publishOn(n)
+		}
 		a.create(n)
 	}
 	rush := time.Duration(1+a.random.IntN(90)) * time.Second
@@ -107,6 +123,9 @@ func (a *generator) generate() {
 	}
 	for i := range a.random.IntN(6) {
 		a.interfere(i)
+	}
+	if a.withClaims && a.oneIn(3) {
+		a.taintByRule()
 	}
 	for _, g := range all[*v1alpha1.NodeGroup](a.store) {
 		if a.oneIn(4) {
@@ -147,6 +166,9 @@ func (a *generator) group(name string) *v1alpha1.NodeGroup {
 		a.undeclare(g)
 		if a.inRacks {
 			a.racks(g)
+		}
+		if a.withClaims {
+			a.claimsDevices(g)
 		}
 	})
 }
@@ -215,6 +237,9 @@ func (a *generator) request(i int, rush time.Duration) {
 			ps.spec = podSpec(2, 2)
 		default:
 			ps.spec = podSpec(4, 4)
+		}
+		if a.withClaims {
+			ps.spec = a.claiming(ps.spec)
 		}
 		g.podSets = append(g.podSets, ps)
 	}
@@ -298,6 +323,9 @@ func (a *generator) unbookedPod(i int) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: unbookedNamespace, Name: fmt.Sprintf("stranger-%d", i),
 		Annotations: map[string]string{runForAnnotation: (time.Second + a.within(time.Minute)).String()}}}
 	p.Spec = podSpec(1+a.random.Int64N(3), a.random.Int64N(3))
+	if a.withClaims {
+		p.Spec = a.claiming(p.Spec)
+	}
 	if a.oneIn(2) {
 		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} // it lands on held machines, too
 	}

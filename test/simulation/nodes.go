@@ -59,6 +59,7 @@ func (w *world) register(m *kwokv1alpha1.Machine) {
 		n.Spec.Taints = append(n.Spec.Taints, undeclaredTaint)
 		w.feature("node with an undeclared taint")
 	}
+	w.drawDriverFault(n)
 	w.create(n)
 }
 
@@ -135,6 +136,7 @@ func (w *world) offerNode(n *corev1.Node, offer func(option)) {
 	if outlives(n) {
 		return
 	}
+	w.offerDriver(n, offer)
 	for _, d := range all[*appsv1.DaemonSet](w.store) {
 		w.offerDaemon(n, d, offer)
 	}

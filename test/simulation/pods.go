@@ -24,6 +24,7 @@ const (
 func (w *world) offerPod(p *corev1.Pod, offer func(option)) {
 	name := p.Namespace + "/" + p.Name
 	node := find[*corev1.Node](w.store, "", p.Spec.NodeName)
+	w.offerClaims(p, offer)
 	switch {
 	case p.Spec.NodeName == "" && p.DeletionTimestamp != nil:
 		offer(option{key: "pod " + name + " goes", within: kubeletTime, do: func() { _ = w.store.delete(p) }})
@@ -73,10 +74,16 @@ func (w *world) startPod(p *corev1.Pod, n *corev1.Node) {
 func (w *world) offerBinding(p *corev1.Pod, offer func(option)) {
 	name := p.Namespace + "/" + p.Name
 	if chosen, ok := w.assumed[p.UID]; ok {
+		if len(w.pending[p.UID]) > 0 {
+			offer(option{key: "the claims of pod " + name + " are allocated on " + chosen, within: schedulerTime, do: func() { w.bindClaims(p) }})
+			return
+		}
 		offer(option{key: "pod " + name + " is bound to " + chosen, within: schedulerTime, do: func() {
 			delete(w.assumed, p.UID)
 			if find[*corev1.Node](w.store, "", chosen) != nil {
 				change(w.store, p, func(p *corev1.Pod) { bind(p, chosen) })
+			} else {
+				w.unbindClaims(p)
 			}
 		}})
 		return
@@ -94,6 +101,9 @@ func (w *world) offerBinding(p *corev1.Pod, offer func(option)) {
 				i = w.random.IntN(len(fits))
 			}
 			w.assumed[p.UID] = fits[i]
+			if devices, _ := w.takesDevices(p, find[*corev1.Node](w.store, "", fits[i])); len(devices) > 0 {
+				w.pending[p.UID], w.worsened[fits[i]] = devices, time.Now()
+			}
 		}})
 	}
 }
@@ -114,8 +124,18 @@ func (w *world) fits(p *corev1.Pod, n *corev1.Node) bool {
 			free.Sub(roomOf(o), 1)
 		}
 	}
-	_, _, short := free.Short(roomOf(p))
-	return !short
+	room := roomOf(p)
+	if w.claimed(n, gpu) {
+		delete(room, gpu)
+	}
+	if _, _, short := free.Short(room); short {
+		return false
+	}
+	if !w.withClaims {
+		return true
+	}
+	_, ok := w.takesDevices(p, n)
+	return ok
 }
 
 // roomOf is what a pod takes of its node, itself included.

@@ -71,7 +71,7 @@ func (c *changes) pass() {
 }
 
 // start begins a life of muster.
-func start(s *store, ahead *atomic.Int64, away func(group string) bool) (*process, error) {
+func start(s *store, ahead *atomic.Int64, away func(group string) bool, more []client.Object) (*process, error) {
 	ctx, kill := context.WithCancel(log.IntoContext(context.Background(), logr.Discard()))
 	p := &process{
 		ahead: ahead, kill: kill, ended: make(chan struct{}), informers: &informers{store: s},
@@ -86,7 +86,8 @@ func start(s *store, ahead *atomic.Int64, away func(group string) bool) (*proces
 		return map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderKwok: &cloud{Provider: kwok, process: p, caller: caller}}
 	}
 	live := &storeReader{store: s}
-	feed, err := feed.New(ctx, p.model, p.informers, live, map[v1alpha1.Provider]cloudprovider.Watcher{v1alpha1.ProviderKwok: kwok})
+	feed, err := feed.New(ctx, p.model, p.informers, live, map[v1alpha1.Provider]cloudprovider.Watcher{v1alpha1.ProviderKwok: kwok},
+		more...)
 	if err != nil {
 		return nil, err
 	}

@@ -54,6 +54,9 @@ func (a *generator) racks(g *v1alpha1.NodeGroup) {
 // bind requires one rack for all pods of a gang, or for each pair of pods, or prefers one.
 func (a *generator) bind(g *gang) {
 	g.podSets = []podSet{{spec: podSpec(4, 4), count: 2 + a.random.IntN(4)}}
+	if a.withClaims {
+		g.podSets[0].spec = a.claiming(g.podSets[0].spec)
+	}
 	switch a.random.IntN(6) {
 	case 0:
 		g.topology = map[string]string{"kueue.x-k8s.io/podset-preferred-topology": rackLabel}

@@ -42,16 +42,20 @@ type result struct {
 }
 
 // simulate runs the random scenario of a seed.
-func simulate(t *testing.T, seed uint64) result { return simulateScenario(t, seed, 0, false) }
+func simulate(t *testing.T, seed uint64) result { return simulateScenario(t, seed, 0, nil) }
 
-// simulateScenario runs the random scenario of a seed, in which the clock jumps in so many of
-// a thousand steps, and which may be about racks.
-func simulateScenario(t *testing.T, seed uint64, jumps int, inRacks bool) (r result) {
+// simulateScenario runs the random scenario of a seed, in which the clock jumps in so many of a thousand steps. A theme changes what is
+// generated; nil for none.
+func simulateScenario(t *testing.T, seed uint64, jumps int, theme func(*generator)) (r result) {
 	synctest.Test(t, func(*testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		s := newSimulator(seed, randomFaults(random))
 		s.jumps = jumps
-		(&generator{world: s.world, random: random, start: time.Now(), inRacks: inRacks}).generate()
+		g := &generator{world: s.world, random: random, start: time.Now()}
+		if theme != nil {
+			theme(g)
+		}
+		g.generate()
 		s.run(time.Now().Add(scenarioTime))
 		s.faults = faults{staleness: time.Second}
 		s.run(time.Now().Add(calm + time.Duration(jumps)*farthest))
@@ -150,11 +154,80 @@ func (r result) report(t *testing.T, seed uint64, steps int) {
 	}
 }
 
+// inRacks is the theme of gangs that must be in one rack.
+func inRacks(a *generator) { a.inRacks = true }
+
+// byClaim is the theme of gangs that claim devices.
+func byClaim(a *generator) { a.withClaims = true }
+
+// TestRandomScenariosByClaim: drivers publish the devices of machines, and pods claim them. Pools are late, incomplete, empty or one short,
+// devices get taints, and slices vanish under pods, with all faults of other scenarios. A request that is Provisioned has devices.
+func TestRandomScenariosByClaim(t *testing.T) {
+	if *replay >= 0 {
+		r := simulateScenario(t, uint64(*replay), 0, byClaim)
+		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
+		r.report(t, uint64(*replay), 0)
+		return
+	}
+	shown := map[string]int{}
+	for seed := *from; seed < *from+uint64(max(1, *runs)); seed++ {
+		r := simulateScenario(t, seed, 0, byClaim)
+		r.report(t, seed, 40)
+		for f := range r.features {
+			shown[f]++
+		}
+	}
+	for _, f := range []string{
+		"Provisioned=True CapacityIsFound", "Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed",
+		"attempt in several groups", "attempt shares machines", "machine replaced", "rollback because of Timeout", "node booked by several",
+		"claim allocated", "devices of a booking judged", "device tainted", "rule taints devices", "generation bumped", "slices vanished",
+		"slices vanished under pods", "driver fault empty", "driver fault short", "driver fault two books", "crash", "crash in a call",
+		"watch broken",
+	} {
+		if shown[f] == 0 && *runs >= 500 {
+			t.Errorf("no scenario shows this feature: %s", f)
+		}
+	}
+	var table strings.Builder
+	for _, f := range slices.Sorted(maps.Keys(shown)) {
+		fmt.Fprintf(&table, "\n%6.1f%% %s", 100*float64(shown[f])/float64(*runs), f)
+	}
+	t.Logf("Of %d scenarios, these show:%s", *runs, table.String())
+}
+
+// TestRandomScenariosByClaimInRacks: gangs that claim devices must be in one rack, as GPUs of one NVLink clique are. A gang is in one rack
+// and has its devices, or has no machine.
+func TestRandomScenariosByClaimInRacks(t *testing.T) {
+	theme := func(a *generator) { a.inRacks, a.withClaims = true, true }
+	if *replay >= 0 {
+		r := simulateScenario(t, uint64(*replay), 0, theme)
+		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
+		r.report(t, uint64(*replay), 0)
+		return
+	}
+	shown := map[string]int{}
+	for seed := *from; seed < *from+uint64(max(1, *runs)); seed++ {
+		r := simulateScenario(t, seed, 0, theme)
+		r.report(t, seed, 40)
+		for f := range r.features {
+			shown[f]++
+		}
+	}
+	for _, f := range []string{
+		"request Provisioned in one rack", "pod bound in one rack", "devices of a booking judged", "claim allocated", "slices vanished under pods",
+		"rollback because of Scattered", "gang repaired",
+	} {
+		if shown[f] == 0 && *runs >= 500 {
+			t.Errorf("no scenario shows this feature: %s", f)
+		}
+	}
+}
+
 // TestRandomScenariosInRacks: gangs must be in one rack, and clouds spread their machines over uneven racks, report racks late, and lose
 // racks, with all faults of other scenarios. A gang is in one rack or has no machine. Machines elsewhere are terminated at once.
 func TestRandomScenariosInRacks(t *testing.T) {
 	if *replay >= 0 {
-		r := simulateScenario(t, uint64(*replay), 0, true)
+		r := simulateScenario(t, uint64(*replay), 0, inRacks)
 		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
 		r.report(t, uint64(*replay), 0)
 		return
@@ -162,7 +235,7 @@ func TestRandomScenariosInRacks(t *testing.T) {
 	shown := map[string]int{}
 	var all scatter
 	for seed := *from; seed < *from+uint64(max(1, *runs)); seed++ {
-		r := simulateScenario(t, seed, 0, true)
+		r := simulateScenario(t, seed, 0, inRacks)
 		r.report(t, seed, 40)
 		for f := range r.features {
 			shown[f]++
@@ -191,12 +264,22 @@ func TestRandomScenariosInRacks(t *testing.T) {
 
 // TestRandomScenariosOfSharers: where nothing goes wrong, no attempt is given up, however gangs share machines. But one may be where a gang
 // has found room without a machine that it launched: it takes that back, also if others count on it.
-func TestRandomScenariosOfSharers(t *testing.T) {
+func TestRandomScenariosOfSharers(t *testing.T) { sharers(t, nil) }
+
+// TestRandomScenariosOfSharersByClaim is the same of gangs that claim devices.
+func TestRandomScenariosOfSharersByClaim(t *testing.T) { sharers(t, byClaim) }
+
+func sharers(t *testing.T, theme func(*generator)) {
+	t.Helper()
 	play := func(seed uint64) (r result) {
 		synctest.Test(t, func(*testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			s := newSimulator(seed, faults{staleness: 200 * time.Millisecond})
-			(&generator{world: s.world, random: random, start: time.Now()}).generateSharers()
+			g := &generator{world: s.world, random: random, start: time.Now()}
+			if theme != nil {
+				theme(g)
+			}
+			g.generateSharers()
 			s.run(time.Now().Add(scenarioTime + calm))
 			r = s.end()
 		})
@@ -236,7 +319,7 @@ func TestRandomScenariosWithClockJumps(t *testing.T) {
 	const jumps = 3 // of a thousand steps; a scenario has some hundreds
 	shown := map[string]int{}
 	for seed := range uint64(max(1, *runs/4)) {
-		r := simulateScenario(t, seed, jumps, false)
+		r := simulateScenario(t, seed, jumps, nil)
 		if len(r.problems) > 0 {
 			t.Errorf("seed %d: %s\nThe end of its trace:\n%s", seed, strings.Join(r.problems, "\n"),
 				strings.Join(r.trace[max(0, len(r.trace)-20):], "\n"))

@@ -104,7 +104,8 @@ func newSimulator(seed uint64, w faults) *simulator {
 	s.world = &world{
 		simulator: s, assumed: map[types.UID]string{}, cordoned: map[string]bool{}, undeclared: map[string]time.Duration{},
 		outages: map[string]outage{},
-		outlive: map[string]bool{},
+		outlive: map[string]bool{}, pending: map[types.UID]allocations{}, drivers: map[string][]driverFault{},
+		answers: map[string]allocations{}, expressions: newExpressions(), worsened: map[string]time.Time{}, judged: map[types.UID]bool{},
 	}
 	return s
 }
@@ -136,6 +137,8 @@ func (s *simulator) onChange(o client.Object, deleted bool) {
 	s.observe(o, deleted)
 	s.world.judgeCordon(o, deleted)
 	s.world.judgeRack(o, deleted)
+	s.world.noteDevices(o, deleted)
+	s.world.judgeDevices(o, deleted)
 }
 
 // run lets things happen until the time comes, or something is wrong.
@@ -323,7 +326,11 @@ func (s *simulator) deliverNext(f *informer) {
 }
 
 func (s *simulator) start() {
-	p, err := start(s.store, &s.ahead, s.world.away)
+	var more []client.Object
+	if s.world.withClaims {
+		more = deviceKinds
+	}
+	p, err := start(s.store, &s.ahead, s.world.away, more)
 	if err != nil {
 		s.failure = err
 		return

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
@@ -29,8 +31,19 @@ type world struct {
 	outlive    map[string]bool
 	// outages are when the clouds of NodeGroups do not answer.
 	outages map[string]outage
-	// assumed are the nodes that the scheduler has chosen and not bound pods to yet.
+	// assumed are the nodes that the scheduler has chosen and not bound pods to yet, and pending the devices that it has chosen there and
+	// not written to their claims yet.
 	assumed map[types.UID]string
+	pending map[types.UID]allocations
+	// withClaims reports whether pods claim devices. drivers are the faults of the drivers of NodeGroups.
+	withClaims bool
+	drivers    map[string][]driverFault
+	// answers caches what the scheduler's allocator has found, and expressions what it has compiled.
+	answers     map[string]allocations
+	expressions *dracel.Cache
+	// worsened is when devices of a node last became fewer. judged are the requests whose devices were judged.
+	worsened map[string]time.Time
+	judged   map[types.UID]bool
 	// plans are what people will do; planned counts all that there ever were.
 	plans    []plan
 	planned  int
@@ -118,6 +131,12 @@ func (w *world) look(offer func(option)) {
 	}
 	for _, p := range all[*corev1.Pod](w.store) {
 		w.offerPod(p, offer)
+	}
+	for _, s := range all[*resourcev1.ResourceSlice](w.store) {
+		w.offerSlice(s, offer)
+	}
+	for _, c := range all[*resourcev1.ResourceClaim](w.store) {
+		w.offerClaim(c, offer)
 	}
 	for _, g := range all[*v1alpha1.NodeGroup](w.store) {
 		w.offerDecision(g, offer)

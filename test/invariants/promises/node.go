@@ -144,15 +144,15 @@ func (n *node) read(o *corev1.Node) {
 // devicesGrace is how long devices that are gone count as there: a device plugin that restarts takes them away for a while.
 const devicesGrace = 2 * time.Minute
 
-// room is what may be promised on the node.
-func (c *Checker) room(n *node) nodegroups.Resources {
+// room is what may be promised on the node, to pods with such requests among others.
+func (c *Checker) room(n *node, others ...nodegroups.Resources) nodegroups.Resources {
 	restarting := c.now.Sub(n.gone) <= devicesGrace+c.config.Race
 	if !restarting && n.claimable == 0 {
 		return n.allocatable
 	}
 	out := n.allocatable.Clone()
 	if n.claimable > 0 {
-		n.addClaimable(out)
+		n.addClaimable(out, others)
 	}
 	if restarting {
 		for name, amount := range n.had {
@@ -166,7 +166,7 @@ func (c *Checker) room(n *node) nodegroups.Resources {
 
 // addClaimable adds the claimable devices under every extended resource in use, whatever their DeviceClass: for each, the number
 // that the simulated cloud declared for the machine.
-func (n *node) addClaimable(room nodegroups.Resources) {
+func (n *node) addClaimable(room nodegroups.Resources, others []nodegroups.Resources) {
 	add := func(promised nodegroups.Resources) {
 		for name := range promised {
 			if nodegroups.Extended(name) && n.allocatable[name] == 0 {
@@ -179,6 +179,9 @@ func (n *node) addClaimable(room nodegroups.Resources) {
 	}
 	for _, p := range n.pods {
 		add(p.requests)
+	}
+	for _, requests := range others {
+		add(requests)
 	}
 }
 
@@ -270,8 +273,7 @@ func (c *Checker) live(b booking) *request {
 func (n *node) remaining(b booking) nodegroups.Resources {
 	left := b.amounts.Clone()
 	use := func(p *pod) {
-		if p.consumes.Namespace == b.namespace && state.BookingKey(p.consumes.Name) == b.key &&
-			p.bound >= b.revision && (!p.finished || p.succeeded) {
+		if b.isConsumedBy(p) {
 			left.Sub(p.requests, 1)
 		}
 	}
@@ -285,6 +287,12 @@ func (n *node) remaining(b booking) nodegroups.Resources {
 		left[name] = max(0, left[name])
 	}
 	return left
+}
+
+// isConsumedBy reports whether a pod on the node takes a part of the booking.
+func (b *booking) isConsumedBy(p *pod) bool {
+	return p.consumes.Namespace == b.namespace && state.BookingKey(p.consumes.Name) == b.key && p.bound >= b.revision &&
+		(!p.finished || p.succeeded)
 }
 
 // noteBusy remembers until when a node was needed. It is called before and after

@@ -222,7 +222,7 @@ func (c *Checker) claim(e Event, n *node) {
 	before := n.claims
 	n.claims = n.bookings
 	if r, a := c.attemptOf(n.token); r != nil && a != nil && a.failed.IsZero() && len(n.bookings) == 0 {
-		n.claims = []booking{{key: r.key, namespace: r.namespace, uid: r.uid, amounts: c.room(n)}}
+		n.claims = []booking{{key: r.key, namespace: r.namespace, uid: r.uid, amounts: c.room(n, c.requestsOfPods(r)...)}}
 	}
 	for _, b := range before {
 		if r := c.requests[b.uid]; r != nil && !slices.ContainsFunc(n.claims, func(o booking) bool { return o.uid == b.uid }) {
@@ -242,6 +242,16 @@ func (c *Checker) claim(e Event, n *node) {
 			c.lapse(n, b, e.Time)
 		}
 	}
+}
+
+// requestsOfPods returns what a pod of each podSet requests.
+func (c *Checker) requestsOfPods(r *request) (out []nodegroups.Resources) {
+	for _, ps := range r.podSets {
+		if t := c.templates[ps.template]; t != nil {
+			out = append(out, t.pod)
+		}
+	}
+	return out
 }
 
 // lapse notes that a node which is booked is not there any more.

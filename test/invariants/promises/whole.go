@@ -32,16 +32,18 @@ func (c *Checker) judgeProvisioned(e Event, r *request) {
 	c.judged(Provisions)
 	have, need := nodegroups.Resources{}, nodegroups.Resources{}
 	good := c.goodClaims(r)
-	for _, cl := range good {
-		have.Add(cl.amounts, 1)
+	held := make([]nodegroups.Resources, 0, len(good))
+	for _, name := range slices.Sorted(maps.Keys(good)) {
+		held = append(held, c.held(name, r, good[name].amounts))
+		have.Add(held[len(held)-1], 1)
 	}
 	var lacks []string
 	for _, ps := range r.podSets {
 		one := c.templates[ps.template].pod
 		need.Add(one, ps.count)
 		fit := 0
-		for _, cl := range good {
-			fit += cl.amounts.Times(one, ps.count)
+		for _, amounts := range held {
+			fit += amounts.Times(one, ps.count)
 		}
 		if fit < ps.count {
 			lacks = append(lacks, fmt.Sprintf("room for %d of %d pods of template %s", fit, ps.count, ps.template.Name))
@@ -61,6 +63,30 @@ func (c *Checker) judgeProvisioned(e Event, r *request) {
 			c.judgeSum(e, n, e.Time.Add(-c.config.Race), knownPods, "provisioned|"+string(r.uid), r.String()+" became Provisioned")
 		}
 	}
+}
+
+// held returns what a node holds for the gang: what is booked there, and no less than what its pods that came since take. Pods of a request
+// that was made again may come while its nodes are booked.
+func (c *Checker) held(name string, r *request, booked nodegroups.Resources) nodegroups.Resources {
+	n := c.nodes[name]
+	if n == nil {
+		return booked
+	}
+	i := slices.IndexFunc(n.bookings, func(b booking) bool { return b.uid == r.uid })
+	if i < 0 {
+		return booked
+	}
+	came := nodegroups.Resources{}
+	for _, p := range n.pods {
+		if n.bookings[i].isConsumedBy(p) {
+			came.Add(p.requests, 1)
+		}
+	}
+	out := booked.Clone()
+	for resource, amount := range came {
+		out[resource] = max(out[resource], amount)
+	}
+	return out
 }
 
 // goodClaims are those on nodes that are Ready, or were so recently that the writer of
