@@ -50,8 +50,10 @@ type JobLine struct {
 	Since        time.Time `json:"since"`
 	LocalQueue   string    `json:"localQueue"`
 	ClusterQueue string    `json:"clusterQueue,omitempty"`
-	Priority     int32     `json:"priority"`
-	Pods         int32     `json:"pods"`
+	// User that created it, where users are recorded.
+	User     string `json:"user,omitempty"`
+	Priority int32  `json:"priority"`
+	Pods     int32  `json:"pods"`
 	// Devices are the extended resources that all of its pods request.
 	Devices corev1.ResourceList `json:"devices,omitempty"`
 	// USDPerHour is the price of the machines that it has, and USDSoFar what it has paid for machines. Both are empty if it has none, or
@@ -105,6 +107,7 @@ func (p *Picture) Jobs(namespace string) []JobLine {
 func (p *Picture) Job(w *kueue.Workload) JobLine {
 	l := JobLine{
 		Namespace: w.Namespace, Name: history.NameOf(w), Workload: w.Name, LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w),
+		User: w.Annotations[workload.SubmittedByAnnotation],
 	}
 	if w.Status.Admission != nil {
 		l.ClusterQueue = string(w.Status.Admission.ClusterQueue)
