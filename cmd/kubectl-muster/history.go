@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -95,11 +94,7 @@ func (l pastJobs) print(p *printer) error {
 	var rows [][]string
 	for i := range l {
 		j := &l[i]
-		var devices []string
-		for _, name := range slices.Sorted(maps.Keys(j.Devices)) {
-			devices = append(devices, fmt.Sprintf("%d %s", j.Devices[name], name))
-		}
-		row := []string{j.Namespace, j.Name, string(j.Outcome), j.Queue, strings.Join(devices, ", "), j.WaitedText, j.RanText, j.USD,
+		row := []string{j.Namespace, j.Name, string(j.Outcome), j.Queue, view.DevicesText(j.Devices), j.WaitedText, j.RanText, j.USD,
 			stamp(j.Ended)}
 		if p.csv {
 			row[5], row[6] = fmt.Sprint(j.WaitedSeconds), fmt.Sprint(j.RanSeconds)

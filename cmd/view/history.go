@@ -187,3 +187,61 @@ func (p *Past) Sums(by string) []PastSum {
 }
 
 func inSeconds(n int64) string { return duration.HumanDuration(time.Duration(n) * time.Second) }
+
+// DailySpend is what was spent each day on what a name is of.
+type DailySpend struct {
+	// Of is empty for machines that no gang has had, and for users that are not recorded.
+	Of string
+	// MicroUSD are millionths of a USD, one for each day.
+	MicroUSD []int64
+	Sum      int64
+}
+
+// DailySpendBy is what daily spend can be by.
+var DailySpendBy = []string{"namespace", "queue", "user", "group", "purpose"}
+
+// Daily returns the spend of each day from one day to another, by one of DailySpendBy: the largest sum first.
+func (p *Past) Daily(by string, from, to time.Time) (days []string, spend []DailySpend) {
+	at := map[string]int{}
+	for day := from.UTC().Truncate(24 * time.Hour); !day.After(to); day = day.AddDate(0, 0, 1) {
+		at[day.Format(time.DateOnly)] = len(days)
+		days = append(days, day.Format(time.DateOnly))
+	}
+	of := map[string]int{}
+	for i := range p.Costs {
+		c := &p.Costs[i]
+		day, in := at[c.Day]
+		if !in {
+			continue
+		}
+		name := nameOf(c, by)
+		n, known := of[name]
+		if !known {
+			n = len(spend)
+			of[name] = n
+			spend = append(spend, DailySpend{Of: name, MicroUSD: make([]int64, len(days))})
+		}
+		spend[n].MicroUSD[day] += c.MicroUSD
+		spend[n].Sum += c.MicroUSD
+	}
+	slices.SortFunc(spend, func(a, b DailySpend) int { return cmp.Or(cmp.Compare(b.Sum, a.Sum), strings.Compare(a.Of, b.Of)) })
+	return days, spend
+}
+
+// nameOf names what a cost is of, by one of DailySpendBy.
+func nameOf(c *history.Cost, by string) string {
+	switch by {
+	case "queue":
+		if c.Namespace == "" {
+			return ""
+		}
+		return c.Namespace + "/" + c.Queue
+	case "user":
+		return c.User
+	case "group":
+		return c.Group
+	case "purpose":
+		return c.Purpose
+	}
+	return c.Namespace
+}

@@ -116,12 +116,17 @@ func (p *Picture) Job(w *kueue.Workload) JobLine {
 	l.Age, l.Words = ago(p.Now, l.Since), p.recordedWords(w, l.State)
 	pods, devices := history.DevicesOf(w)
 	l.Pods = pods
+	l.Devices, l.DevicesText = devices.List(), DevicesText(devices)
+	return l
+}
+
+// DevicesText lists numbers of devices, such as 8 nvidia.com/gpu.
+func DevicesText[K ~string](devices map[K]int64) string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(devices)) {
 		texts = append(texts, fmt.Sprintf("%d %s", devices[name], name))
 	}
-	l.Devices, l.DevicesText = devices.List(), strings.Join(texts, ", ")
-	return l
+	return strings.Join(texts, ", ")
 }
 
 // stateOf returns the state of a Workload, and when it began.

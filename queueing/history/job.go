@@ -69,6 +69,9 @@ func End(w, before *kueue.Workload, deleted time.Time) Job {
 			out.Outcome, out.Why = Finished, ""
 		}
 	}
+	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionTrue {
+		out.Reserved = c.LastTransitionTime.Time
+	}
 	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted); c != nil && c.Status == metav1.ConditionTrue {
 		out.Started = c.LastTransitionTime.Time
 	}

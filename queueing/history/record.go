@@ -86,10 +86,11 @@ type Job struct {
 	// Devices that all of its pods requested.
 	Devices   map[string]int64 `json:"devices,omitempty"`
 	Evictions int32            `json:"evictions,omitempty"`
-	// Started is zero for a job that never did.
-	Created time.Time `json:"created"`
-	Started time.Time `json:"started,omitzero"`
-	Ended   time.Time `json:"ended"`
+	// Reserved is when it last got its quota, and Started when it last started; both are zero for a job that never did.
+	Created  time.Time `json:"created"`
+	Reserved time.Time `json:"reserved,omitzero"`
+	Started  time.Time `json:"started,omitzero"`
+	Ended    time.Time `json:"ended"`
 }
 
 // Waited is the time before the last start, or before the end of a job that never started.

@@ -247,7 +247,11 @@ func kept(t *testing.T, r *history.Record) *corev1.ConfigMap {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "muster-system", Name: history.Name(0)},
+	week, err := time.Parse(time.DateOnly, r.Week)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "muster-system", Name: history.Name(history.WeekOf(week).Slot())},
 		BinaryData: map[string][]byte{history.Key: encoded}}
 }
 
