@@ -122,6 +122,10 @@ var marked = map[string]struct{ held, started, other string }{
 		started: "{apiVersion: kueue.x-k8s.io/v1beta2, kind: Workload, metadata: {name: w, annotations: {kueue.x-k8s.io/admission-gated-by: a, " +
 			"muster.dev/fence: 1h}}, spec: {podSets: []}}",
 	},
+	"muster-jobs-users": {
+		started: "{apiVersion: batch/v1, kind: Job, metadata: {name: j, annotations: {muster.dev/submitted-by: tenant}}, " +
+			"spec: {template: {}}}",
+	},
 	"muster-rights-queues": {
 		started: "{apiVersion: kueue.x-k8s.io/v1beta2, kind: ClusterQueue, metadata: {name: q}, spec: {}}",
 		other:   "{apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {name: q, namespace: n}, spec: {}}",

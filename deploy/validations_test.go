@@ -975,3 +975,85 @@ func TestAServiceThatChangesQueuesAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestUsersAreThoseThatCreate: a job has the name of the user that creates it or none, and keeps it. Parts of a job have what their
+// controller copies.
+func TestUsersAreThoseThatCreate(t *testing.T) {
+	object := func(kind, by, more string) string {
+		if by != "" {
+			more += ", annotations: {muster.dev/submitted-by: '" + by + "'}"
+		}
+		return "{apiVersion: " + kind + ", metadata: {name: j" + more + "}, spec: {}}"
+	}
+	const job, pod, alice, muster = "batch/v1, kind: Job", "v1, kind: Pod", "alice", "system:serviceaccount:muster-system:muster"
+	owned := func(kind string) string {
+		return ", ownerReferences: [{" + "apiVersion: " + kind + ", uid: u, controller: true}]"
+	}
+	for name, tt := range map[string]struct {
+		user, old, now string
+		refused        bool
+	}{
+		"a job without":               {alice, "null", object(job, "", ""), false},
+		"a job with the own name":     {alice, "null", object(job, alice, ""), false},
+		"a job with another name":     {alice, "null", object(job, "bob", ""), true},
+		"a job with an empty name":    {alice, "null", "{apiVersion: batch/v1, kind: Job, metadata: {annotations: {muster.dev/submitted-by: ''}}}", true},
+		"a CronJob's, with a name":    {"cronjob-controller", "null", object(job, alice, owned("batch/v1, kind: CronJob")), true},
+		"a part, with that of all":    {"operator", "null", object("ray.io/v1, kind: RayCluster", alice, owned("ray.io/v1, kind: RayJob")), false},
+		"a pod with another name":     {alice, "null", object(pod, "bob", ""), true},
+		"a pod of a template":         {"job-controller", "null", object(pod, "bob", owned("batch/v1, kind: Job")), false},
+		"a StatefulSet, another name": {alice, "null", object("apps/v1, kind: StatefulSet", "bob", ""), true},
+		"a change of it":              {alice, object(job, "bob", ""), object(job, alice, ""), true},
+		"a name that comes later":     {alice, object(job, "", ""), object(job, alice, ""), true},
+		"a change of all else":        {alice, object(job, "bob", ""), object(job, "bob", ", labels: {a: b}"), false},
+		"one that is taken off":       {alice, object(job, "bob", ""), object(job, "", ""), false},
+		"a change by Muster":          {muster, object(job, "bob", ""), object(job, alice, ""), false},
+	} {
+		j := newJudge(t, "muster-jobs-users")
+		j.user = tt.user
+		if got := j.refuses(tt.old, tt.now); got != tt.refused {
+			t.Errorf("%s: refused is %v", name, got)
+		}
+		j.may = []string{"break-glass jobs "}
+		if j.refuses(tt.old, tt.now) {
+			t.Errorf("%s is refused to those that may break the glass", name)
+		}
+	}
+}
+
+// TestUsersAreRecordedOnce: the policy that writes their names looks at what is submitted, and at updates that would change it.
+func TestUsersAreRecordedOnce(t *testing.T) {
+	const (
+		job   = "{apiVersion: batch/v1, kind: Job, metadata: {name: j}, spec: {}}"
+		named = "{apiVersion: batch/v1, kind: Job, metadata: {name: j, annotations: {muster.dev/submitted-by: alice}}, spec: {}}"
+		pod   = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {}}"
+	)
+	queued := strings.NewReplacer("name: j", "name: j, labels: {kueue.x-k8s.io/queue-name: q}", "name: p",
+		"name: p, labels: {kueue.x-k8s.io/queue-name: q}")
+	owned := strings.NewReplacer("name: p", "name: p, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, controller: true}]")
+	child := strings.NewReplacer("name: j", "name: j, ownerReferences: [{apiVersion: jobset.x-k8s.io/v1alpha2, "+
+		"kind: JobSet, uid: u, controller: true}]")
+	j := newJudge(t, "muster-jobs-record-users")
+	j.user = "alice"
+	for name, tt := range map[string]struct {
+		old, now string
+		looks    bool
+	}{
+		"a new job":                      {"null", job, true},
+		"a new job with its name":        {"null", named, false},
+		"a new job with another name":    {"null", strings.ReplaceAll(named, "alice", "bob"), true},
+		"a part of a job":                {"null", child.Replace(job), false},
+		"a pod without a queue":          {"null", pod, false},
+		"a pod in a queue":               {"null", queued.Replace(pod), true},
+		"a pod of a Deployment":          {"null", owned.Replace(queued.Replace(pod)), false},
+		"an update of one without":       {job, queued.Replace(job), false},
+		"an update of one that has it":   {named, queued.Replace(named), false},
+		"an update that takes it off":    {named, job, true},
+		"an update to another":           {named, strings.ReplaceAll(named, "alice", "bob"), true},
+		"a StatefulSet without a queue":  {"null", strings.Replace(job, "batch/v1, kind: Job", "apps/v1, kind: StatefulSet", 1), false},
+		"a StatefulSet that has a queue": {"null", queued.Replace(strings.Replace(job, "batch/v1, kind: Job", "apps/v1, kind: StatefulSet", 1)), true},
+	} {
+		if got := j.looksAt(tt.old, tt.now); got != tt.looks {
+			t.Errorf("%s: it looks at it is %v", name, got)
+		}
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -32,17 +31,19 @@ func newHistoryCommand(o *options) *cobra.Command {
 	groupings := append([]string{"job"}, view.SumsBy...)
 	command := &cobra.Command{
 		Use:   "history",
-		Short: "Show what ran, waited and cost in the last weeks, by job, queue, namespace or week",
+		Short: "Show what ran, waited and cost in the last weeks, by job, queue, namespace, user or week",
 		Long: fmt.Sprintf(`Show the jobs that have ended in the last %d weeks: how long they waited and ran, and what their
-machines have cost; or sums of them by LocalQueue, namespace or week. Muster records them in the
+machines have cost; or sums of them by LocalQueue, namespace, user or week. Muster records them in the
 ConfigMaps muster-history-0 to -%d of its namespace once a minute, so they stay when their objects
 are deleted. A job that was cancelled was deleted before it had ended.
 
 WAITED is the time before the last start, and the mean of it in sums. The cost of a queue includes
 machines that its jobs have left idle, and launches in vain: UNUSED is that part of it.
-With --namespace only jobs of that namespace are listed.`, history.Slots, history.Slots-1),
+With --namespace only jobs of that namespace are listed. Users are recorded with the setting
+queueing.recordUsers; what was not recorded, and machines that no job has, are (none).`, history.Slots, history.Slots-1),
 		Example: `  kubectl muster history
   kubectl muster history --by queue --since 168h
+  kubectl muster history --by user --since 168h
   kubectl muster history --by week -o csv
   kubectl muster history -o json | jq -r '.[] | select(.outcome == "Failed") | .name'`,
 		Args: arguments.None,
@@ -88,23 +89,19 @@ func (l pastJobs) print(p *printer) error {
 	}
 	columns := []string{"NAMESPACE", "NAME", "OUTCOME", "QUEUE", "DEVICES", "WAITED", "RAN", "USD", "ENDED"}
 	if p.wide || p.csv {
-		columns = append(columns, "CLUSTERQUEUE", "PRIORITY", "PODS", "EVICTIONS", "CREATED", "STARTED", "WORKLOAD", "WHY")
+		columns = append(columns, "CLUSTERQUEUE", "PRIORITY", "PODS", "EVICTIONS", "CREATED", "STARTED", "WORKLOAD", "USER", "WHY")
 	}
 	var rows [][]string
 	for i := range l {
 		j := &l[i]
-		var devices []string
-		for _, name := range slices.Sorted(maps.Keys(j.Devices)) {
-			devices = append(devices, fmt.Sprintf("%d %s", j.Devices[name], name))
-		}
-		row := []string{j.Namespace, j.Name, string(j.Outcome), j.Queue, strings.Join(devices, ", "), j.WaitedText, j.RanText, j.USD,
+		row := []string{j.Namespace, j.Name, string(j.Outcome), j.Queue, view.DevicesText(j.Devices), j.WaitedText, j.RanText, j.USD,
 			stamp(j.Ended)}
 		if p.csv {
 			row[5], row[6] = fmt.Sprint(j.WaitedSeconds), fmt.Sprint(j.RanSeconds)
 		}
 		if p.wide || p.csv {
 			row = append(row, j.ClusterQueue, fmt.Sprint(j.Priority), fmt.Sprint(j.Pods), fmt.Sprint(j.Evictions), stamp(j.Created),
-				stamp(j.Started), j.Workload, j.Why)
+				stamp(j.Started), j.Workload, j.User, j.Why)
 		}
 		rows = append(rows, row)
 	}

@@ -63,7 +63,7 @@ func schemaOf(a answer) string {
 		return "history"
 	case pastSums:
 		return "history-by"
-	case jobList:
+	case jobList, noJobsOf:
 		return "jobs"
 	case nodes:
 		return "nodes"

@@ -21,7 +21,7 @@ var focusColumns = []string{
 	"ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart", "ConsumedQuantity",
 	"ConsumedUnit", "ContractedCost", "EffectiveCost", "InvoiceIssuerName", "ListCost", "PricingCategory", "PricingQuantity", "PricingUnit",
 	"ProviderName", "PublisherName", "RegionId", "ResourceId", "ResourceName", "ResourceType", "ServiceCategory", "ServiceName", "SkuId",
-	"SubAccountId", "SubAccountName", "Tags", "x_Job", "x_Namespace", "x_Purpose", "x_Queue",
+	"SubAccountId", "SubAccountName", "Tags", "x_Job", "x_Namespace", "x_Purpose", "x_Queue", "x_User",
 }
 
 // pricing are the categories of FOCUS by capacity type. What is reserved is paid for by another charge, which Muster does not see.
@@ -84,7 +84,7 @@ func focusRow(c *history.Cost, of history.Offering, cluster, job string) (map[st
 		"ResourceId": c.Group, "ResourceName": c.Group, "ResourceType": "NodeGroup",
 		"ServiceCategory": "Compute", "ServiceName": "Virtual machines",
 		"SubAccountId": c.Namespace, "SubAccountName": c.Namespace,
-		"x_Job": job, "x_Namespace": c.Namespace, "x_Purpose": c.Purpose, "x_Queue": c.Queue,
+		"x_Job": job, "x_Namespace": c.Namespace, "x_Purpose": c.Purpose, "x_Queue": c.Queue, "x_User": c.User,
 	}
 	return row, nil
 }

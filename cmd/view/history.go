@@ -42,9 +42,10 @@ type PastJob struct {
 	microUSD   int64
 }
 
-// PastSum is what the jobs of a queue, a namespace or a week have come to.
+// PastSum is what the jobs of a queue, a namespace, a user or a week have come to.
 type PastSum struct {
-	// Of names it: NAMESPACE/QUEUE, a namespace, or the Monday of a week; empty for machines that no gang has had.
+	// Of names it: NAMESPACE/QUEUE, a namespace, a user, or the Monday of a week; empty for machines that no gang has had, and for jobs
+	// whose user is not recorded.
 	Of     string `json:"name"`
 	Jobs   int    `json:"jobs"`
 	Failed int    `json:"failed"`
@@ -122,16 +123,18 @@ func (p *Past) AddCosts(lines []JobLine) {
 }
 
 // SumsBy is what a sum can be of.
-var SumsBy = []string{"queue", "namespace", "week"}
+var SumsBy = []string{"queue", "namespace", "user", "week"}
 
 // Sums are by what SumsBy names, those that have cost most first; weeks in their order.
 func (p *Past) Sums(by string) []PastSum {
 	out := map[string]*PastSum{}
-	of := func(namespace, queue string, at time.Time) *PastSum {
+	of := func(namespace, queue, user string, at time.Time) *PastSum {
 		name := ""
 		switch {
 		case by == "week":
 			name = history.WeekOf(at).String()
+		case by == "user":
+			name = user
 		case namespace == "":
 		case by == "queue":
 			name = namespace + "/" + queue
@@ -145,7 +148,7 @@ func (p *Past) Sums(by string) []PastSum {
 	}
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
-		s := of(j.Namespace, j.Queue, j.Ended)
+		s := of(j.Namespace, j.Queue, j.User, j.Ended)
 		s.Jobs, s.waited, s.RanSeconds = s.Jobs+1, s.waited+j.WaitedSeconds, s.RanSeconds+j.RanSeconds
 		if j.Outcome != history.Finished {
 			s.Failed++
@@ -160,7 +163,7 @@ func (p *Past) Sums(by string) []PastSum {
 		if err != nil {
 			continue // written by others
 		}
-		s := of(c.Namespace, c.Queue, day)
+		s := of(c.Namespace, c.Queue, c.User, day)
 		if s.microUSD += c.MicroUSD; c.Purpose == cost.PurposeIdle.String() || c.Purpose == cost.PurposeWasted.String() {
 			s.unused += c.MicroUSD
 		}
@@ -184,3 +187,61 @@ func (p *Past) Sums(by string) []PastSum {
 }
 
 func inSeconds(n int64) string { return duration.HumanDuration(time.Duration(n) * time.Second) }
+
+// DailySpend is what was spent each day on what a name is of.
+type DailySpend struct {
+	// Of is empty for machines that no gang has had, and for users that are not recorded.
+	Of string
+	// MicroUSD are millionths of a USD, one for each day.
+	MicroUSD []int64
+	Sum      int64
+}
+
+// DailySpendBy is what daily spend can be by.
+var DailySpendBy = []string{"namespace", "queue", "user", "group", "purpose"}
+
+// Daily returns the spend of each day from one day to another, by one of DailySpendBy: the largest sum first.
+func (p *Past) Daily(by string, from, to time.Time) (days []string, spend []DailySpend) {
+	at := map[string]int{}
+	for day := from.UTC().Truncate(24 * time.Hour); !day.After(to); day = day.AddDate(0, 0, 1) {
+		at[day.Format(time.DateOnly)] = len(days)
+		days = append(days, day.Format(time.DateOnly))
+	}
+	of := map[string]int{}
+	for i := range p.Costs {
+		c := &p.Costs[i]
+		day, in := at[c.Day]
+		if !in {
+			continue
+		}
+		name := nameOf(c, by)
+		n, known := of[name]
+		if !known {
+			n = len(spend)
+			of[name] = n
+			spend = append(spend, DailySpend{Of: name, MicroUSD: make([]int64, len(days))})
+		}
+		spend[n].MicroUSD[day] += c.MicroUSD
+		spend[n].Sum += c.MicroUSD
+	}
+	slices.SortFunc(spend, func(a, b DailySpend) int { return cmp.Or(cmp.Compare(b.Sum, a.Sum), strings.Compare(a.Of, b.Of)) })
+	return days, spend
+}
+
+// nameOf names what a cost is of, by one of DailySpendBy.
+func nameOf(c *history.Cost, by string) string {
+	switch by {
+	case "queue":
+		if c.Namespace == "" {
+			return ""
+		}
+		return c.Namespace + "/" + c.Queue
+	case "user":
+		return c.User
+	case "group":
+		return c.Group
+	case "purpose":
+		return c.Purpose
+	}
+	return c.Namespace
+}

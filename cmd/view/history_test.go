@@ -21,10 +21,11 @@ func pastWeek() *history.Record {
 			Started: monday.Add(time.Hour), Ended: monday.Add(time.Hour + ran), Devices: map[string]int64{"nvidia.com/gpu": 8}}
 	}
 	r.Jobs = []history.Job{ended("a", "train", history.Finished, 2*time.Hour), ended("b", "eval", history.Failed, time.Hour)}
+	r.Jobs[0].User = "alice"
 	r.Groups["h100"] = history.Offering{Provider: "aws", Zone: "us-east-1a", Region: "us-east-1", CapacityType: "Spot",
 		MachineType: "p5.48xlarge"}
 	for _, c := range []history.Cost{
-		{Day: "2026-11-23", Namespace: "a", Queue: "gpus", Workload: "job-train", Purpose: "used", Milliseconds: 7_200_000, MicroUSD: 20_009_999,
+		{Day: "2026-11-23", Namespace: "a", Queue: "gpus", Workload: "job-train", User: "alice", Purpose: "used", Milliseconds: 7_200_000, MicroUSD: 20_009_999,
 			ListMicroUSD: 40_000_000},
 		{Day: "2026-11-23", Namespace: "a", Queue: "gpus", Purpose: "idle", Milliseconds: 360_000, MicroUSD: 1_000_000, ListMicroUSD: 2_000_000},
 		{Day: "2026-11-24", Namespace: "b", Queue: "gpus", Workload: "job-eval", Purpose: "wasted", MicroUSD: 5_000_000, ListMicroUSD: 5_000_000},
@@ -50,6 +51,13 @@ func TestThePastByJobAndQueue(t *testing.T) {
 	ignored := []cmp.Option{cmpopts.IgnoreUnexported(PastSum{}), cmpopts.IgnoreFields(PastSum{}, "WaitedText", "RanText")}
 	if diff := cmp.Diff(want, p.Sums("queue"), ignored...); diff != "" {
 		t.Errorf("by queue (-want +got)\n%s", diff)
+	}
+	byUser := []PastSum{
+		{Of: "alice", Jobs: 1, WaitedSeconds: 3600, RanSeconds: 7200, DeviceHours: 16, USD: "20.00", Unused: "0.00"},
+		{Of: "", Jobs: 1, Failed: 1, WaitedSeconds: 3600, RanSeconds: 3600, DeviceHours: 8, USD: "6.50", Unused: "6.50"},
+	}
+	if diff := cmp.Diff(byUser, p.Sums("user"), ignored...); diff != "" {
+		t.Errorf("by user (-want +got)\n%s", diff)
 	}
 	if by := p.Sums("week"); len(by) != 1 || by[0].Of != "2026-11-23" || by[0].USD != "26.50" {
 		t.Errorf("by week: %+v", by)
@@ -117,8 +125,9 @@ func TestTheExportAddsUpToTheRecord(t *testing.T) {
 	if got := sums["ListCost"].FloatString(6); got != "47.500000" {
 		t.Errorf("the rows sum up to %s USD at list prices", got)
 	}
-	for column, want := range map[string]string{"x_Job": "job/train", "x_Queue": "gpus", "SubAccountId": "a", "EffectiveCost": "20.009999",
-		"ListCost": "40.000000", "PricingQuantity": "2.000000", "PricingCategory": "Dynamic", "ProviderName": "AWS", "SkuId": "p5.48xlarge",
+	for column, want := range map[string]string{"x_Job": "job/train", "x_User": "alice", "x_Queue": "gpus", "SubAccountId": "a",
+		"EffectiveCost": "20.009999",
+		"ListCost":      "40.000000", "PricingQuantity": "2.000000", "PricingCategory": "Dynamic", "ProviderName": "AWS", "SkuId": "p5.48xlarge",
 		"ChargePeriodStart": "2026-11-23T00:00:00Z", "ChargePeriodEnd": "2026-11-24T00:00:00Z", "BillingPeriodEnd": "2026-12-01T00:00:00Z",
 		"Tags": `{"muster.dev/capacity-type":"Spot","muster.dev/node-group":"h100"}`} {
 		if used[column] != want {

@@ -50,8 +50,10 @@ type JobLine struct {
 	Since        time.Time `json:"since"`
 	LocalQueue   string    `json:"localQueue"`
 	ClusterQueue string    `json:"clusterQueue,omitempty"`
-	Priority     int32     `json:"priority"`
-	Pods         int32     `json:"pods"`
+	// User that created it, where users are recorded.
+	User     string `json:"user,omitempty"`
+	Priority int32  `json:"priority"`
+	Pods     int32  `json:"pods"`
 	// Devices are the extended resources that all of its pods request.
 	Devices corev1.ResourceList `json:"devices,omitempty"`
 	// USDPerHour is the price of the machines that it has, and USDSoFar what it has paid for machines. Both are empty if it has none, or
@@ -105,6 +107,7 @@ func (p *Picture) Jobs(namespace string) []JobLine {
 func (p *Picture) Job(w *kueue.Workload) JobLine {
 	l := JobLine{
 		Namespace: w.Namespace, Name: history.NameOf(w), Workload: w.Name, LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w),
+		User: w.Annotations[workload.SubmittedByAnnotation],
 	}
 	if w.Status.Admission != nil {
 		l.ClusterQueue = string(w.Status.Admission.ClusterQueue)
@@ -113,12 +116,17 @@ func (p *Picture) Job(w *kueue.Workload) JobLine {
 	l.Age, l.Words = ago(p.Now, l.Since), p.recordedWords(w, l.State)
 	pods, devices := history.DevicesOf(w)
 	l.Pods = pods
+	l.Devices, l.DevicesText = devices.List(), DevicesText(devices)
+	return l
+}
+
+// DevicesText lists numbers of devices, such as 8 nvidia.com/gpu.
+func DevicesText[K ~string](devices map[K]int64) string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(devices)) {
 		texts = append(texts, fmt.Sprintf("%d %s", devices[name], name))
 	}
-	l.Devices, l.DevicesText = devices.List(), strings.Join(texts, ", ")
-	return l
+	return strings.Join(texts, ", ")
 }
 
 // stateOf returns the state of a Workload, and when it began.

@@ -38,6 +38,8 @@ type Config struct {
 	LocalQueueMetrics *kueueconfig.LocalQueueMetrics `json:"localQueueMetrics,omitempty"`
 	// NamespaceQuota lets a Workload wait while a ResourceQuota of its namespace would reject its pods.
 	NamespaceQuota bool `json:"namespaceQuota,omitempty"`
+	// RecordUsers records which user created a job: on the job, on its Workload, and in the history. Their names stay there for weeks.
+	RecordUsers bool `json:"recordUsers,omitempty"`
 	// FeatureGates enables features that are behind Kueue's feature gates of the same names, and off by default.
 	FeatureGates map[string]bool `json:"featureGates,omitempty"`
 }

@@ -54,7 +54,8 @@ func DevicesOf(w *kueue.Workload) (pods int32, devices nodegroups.Resources) {
 func End(w, before *kueue.Workload, deleted time.Time) Job {
 	out := Job{
 		Namespace: w.Namespace, Name: NameOf(w), Workload: w.Name, Queue: string(w.Spec.QueueName), Outcome: Cancelled,
-		Why: "its Workload was deleted", Created: w.CreationTimestamp.Time, Ended: deleted,
+		User: w.Annotations[workload.SubmittedByAnnotation],
+		Why:  "its Workload was deleted", Created: w.CreationTimestamp.Time, Ended: deleted,
 	}
 	if w.Spec.Priority != nil {
 		out.Priority = *w.Spec.Priority
@@ -67,6 +68,9 @@ func End(w, before *kueue.Workload, deleted time.Time) Job {
 		if Succeeded(w) {
 			out.Outcome, out.Why = Finished, ""
 		}
+	}
+	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionTrue {
+		out.Reserved = c.LastTransitionTime.Time
 	}
 	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted); c != nil && c.Status == metav1.ConditionTrue {
 		out.Started = c.LastTransitionTime.Time

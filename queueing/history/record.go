@@ -73,21 +73,24 @@ const (
 type Job struct {
 	Namespace string `json:"namespace"`
 	// Name with the kind, as in job/train.
-	Name         string  `json:"name"`
-	Workload     string  `json:"workload"`
-	Outcome      Outcome `json:"outcome"`
-	Why          string  `json:"why,omitempty"`
-	Queue        string  `json:"queue"`
-	ClusterQueue string  `json:"clusterQueue,omitempty"`
-	Priority     int32   `json:"priority,omitempty"`
-	Pods         int32   `json:"pods,omitempty"`
+	Name     string  `json:"name"`
+	Workload string  `json:"workload"`
+	Outcome  Outcome `json:"outcome"`
+	Why      string  `json:"why,omitempty"`
+	Queue    string  `json:"queue"`
+	// User that created the job, where users are recorded.
+	User         string `json:"user,omitempty"`
+	ClusterQueue string `json:"clusterQueue,omitempty"`
+	Priority     int32  `json:"priority,omitempty"`
+	Pods         int32  `json:"pods,omitempty"`
 	// Devices that all of its pods requested.
 	Devices   map[string]int64 `json:"devices,omitempty"`
 	Evictions int32            `json:"evictions,omitempty"`
-	// Started is zero for a job that never did.
-	Created time.Time `json:"created"`
-	Started time.Time `json:"started,omitzero"`
-	Ended   time.Time `json:"ended"`
+	// Reserved is when it last got its quota, and Started when it last started; both are zero for a job that never did.
+	Created  time.Time `json:"created"`
+	Reserved time.Time `json:"reserved,omitzero"`
+	Started  time.Time `json:"started,omitzero"`
+	Ended    time.Time `json:"ended"`
 }
 
 // Waited is the time before the last start, or before the end of a job that never started.
@@ -112,6 +115,8 @@ type Cost struct {
 	// Namespace and Queue have caused it; both are empty for machines that no gang has had.
 	Namespace string `json:"namespace,omitempty"`
 	Queue     string `json:"queue,omitempty"`
+	// User that created the job that pays, where users are recorded.
+	User string `json:"user,omitempty"`
 	// Workload that pays, or provisioningrequest/NAME without one; empty for idle machines, and for jobs that were left out.
 	Workload string `json:"workload,omitempty"`
 	Group    string `json:"group"`
@@ -159,7 +164,8 @@ func (r *Record) Charge(c Cost) {
 // compareLines orders costs by what makes a line.
 func compareLines(a, b Cost) int {
 	return cmp.Or(strings.Compare(a.Day, b.Day), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Queue, b.Queue),
-		strings.Compare(a.Workload, b.Workload), strings.Compare(a.Group, b.Group), strings.Compare(a.Purpose, b.Purpose))
+		strings.Compare(a.Workload, b.Workload), strings.Compare(a.Group, b.Group), strings.Compare(a.Purpose, b.Purpose),
+		strings.Compare(a.User, b.User))
 }
 
 // Encode writes the record within MaxBytes: where it would be larger, it drops the half of its jobs that ended first, and adds their costs

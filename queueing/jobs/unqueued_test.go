@@ -296,15 +296,32 @@ func TestTheBindingsFollowTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestThePoliciesForQueuesActInManagedNamespaces: a job that names a queue elsewhere runs, as in Kueue.
+// TestThePoliciesForQueuesActInManagedNamespaces: a job that names a queue elsewhere runs, as in Kueue. Users are recorded
+// there, too, if at all.
 func TestThePoliciesForQueuesActInManagedNamespaces(t *testing.T) {
+	want := []string{"muster-jobs-suspend", "muster-jobs-start", "muster-jobs-refused", "muster-pods-gate", "muster-pods-gates",
+		"muster-serving", "muster-serving-leaderworkersets", "muster-jobs-defaults", "muster-jobs-delegate"}
+	blue := &metav1.LabelSelector{MatchLabels: map[string]string{"team": "blue"}}
+	for _, c := range []struct {
+		config config.Config
+		want   []string
+	}{
+		{config.Config{ManagedJobsNamespaceSelector: blue}, want},
+		{config.Config{ManagedJobsNamespaceSelector: blue, RecordUsers: true}, append(slices.Clone(want), bindings.Users)},
+	} {
+		if diff := cmp.Diff(slices.Sorted(slices.Values(c.want)), boundTo(t, c.config, blue)); diff != "" {
+			t.Errorf("recordUsers %t (-want +got):\n%s", c.config.RecordUsers, diff)
+		}
+	}
+}
+
+// boundTo are the policies that act in the selected namespaces, in order and without that of the default queue.
+func boundTo(t *testing.T, c config.Config, namespaces *metav1.LabelSelector) (got []string) {
+	t.Helper()
 	objects, err := deploy.Manifests(deploy.Queueing)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]bool{"muster-jobs-suspend": true, "muster-jobs-start": true, "muster-jobs-refused": true,
-		"muster-pods-gate": true, "muster-pods-gates": true,
-		"muster-serving": true, "muster-serving-leaderworkersets": true, "muster-jobs-defaults": true, "muster-jobs-delegate": true}
 	var bound []client.Object
 	for _, o := range objects {
 		if strings.HasSuffix(o.GetKind(), "Binding") && !strings.Contains(o.GetKind(), "Role") {
@@ -312,8 +329,7 @@ func TestThePoliciesForQueuesActInManagedNamespaces(t *testing.T) {
 		}
 	}
 	g := newRig(t, bound...)
-	blue := &metav1.LabelSelector{MatchLabels: map[string]string{"team": "blue"}}
-	if err := (&bindings.Binder{Client: g.c, Config: config.Config{ManagedJobsNamespaceSelector: blue}}).Start(t.Context()); err != nil {
+	if err := (&bindings.Binder{Client: g.c, Config: c}).Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var mutating admissionv1.MutatingAdmissionPolicyBindingList
@@ -321,10 +337,9 @@ func TestThePoliciesForQueuesActInManagedNamespaces(t *testing.T) {
 	if err := errors.Join(g.c.List(t.Context(), &mutating), g.c.List(t.Context(), &validating)); err != nil {
 		t.Fatal(err)
 	}
-	got := map[string]bool{}
 	note := func(name string, m *admissionv1.MatchResources) {
-		if m != nil && cmp.Equal(m.NamespaceSelector, blue) && name != bindings.Default {
-			got[name] = true
+		if m != nil && cmp.Equal(m.NamespaceSelector, namespaces) && name != bindings.Default {
+			got = append(got, name)
 		}
 	}
 	for i := range mutating.Items {
@@ -333,9 +348,8 @@ func TestThePoliciesForQueuesActInManagedNamespaces(t *testing.T) {
 	for i := range validating.Items {
 		note(validating.Items[i].Name, validating.Items[i].Spec.MatchResources)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	slices.Sort(got)
+	return got
 }
 
 // TestJobsOfOtherNamespacesAreLeftAlone, though they name a queue.
@@ -363,10 +377,20 @@ func TestBindingsThatAreMissing(t *testing.T) {
 	if err := (&bindings.Binder{Client: g.c, Config: c}).Start(t.Context()); err != nil {
 		t.Error(err)
 	}
-	c.ManageJobsWithoutQueueName = true
-	if err := (&bindings.Binder{Client: g.c, Config: c}).Start(t.Context()); err == nil ||
-		!strings.Contains(err.Error(), "deploy/policies/jobs.yaml") {
-		t.Errorf("error %v", err)
+	for _, set := range []struct {
+		setting string
+		field   *bool
+	}{{"manageJobsWithoutQueueName", &c.ManageJobsWithoutQueueName}, {"recordUsers", &c.RecordUsers}} {
+		*set.field = true
+		if err := (&bindings.Binder{Client: g.c, Config: c}).Start(t.Context()); err == nil ||
+			!strings.HasPrefix(err.Error(), set.setting+" is true, which needs the policies in deploy/policies/jobs.yaml") {
+			t.Errorf("%s: error %v", set.setting, err)
+		}
+		*set.field = false
+	}
+	c.RecordUsers = true
+	if err := (&bindings.Binder{Client: g.c, Config: c, Webhook: true}).Start(t.Context()); err != nil {
+		t.Errorf("with a webhook: %v", err)
 	}
 }
 

@@ -67,6 +67,9 @@ func NewWorkload(ctx context.Context, kube client.Reader, kind Source, job clien
 			w.Annotations[k] = v
 		}
 	}
+	if by := job.GetAnnotations()[workload.SubmittedByAnnotation]; by != "" && isSubmitted(gvk.Kind, job) {
+		w.Annotations[workload.SubmittedByAnnotation] = by
+	}
 	var refusals []string
 	refusals = append(refusals, topology.Misplaced(job, w.Spec.PodSets)...)
 	refusals = append(refusals, topology.Complete(w.Spec.PodSets)...)
@@ -164,6 +167,12 @@ func ManagedByOther(field, name, own string) []string {
 		"that field, or without the label %s", field, name, QueueLabel)}
 }
 
+// isSubmitted reports whether a policy guards the name of the user on an object. A pod with a controller has the annotations of its
+// template, where a user may write any name.
+func isSubmitted(kind string, job client.Object) bool {
+	return kind != "Pod" || metav1.GetControllerOf(job) == nil
+}
+
 // isCopied reports whether an annotation of the job belongs on its Workload, too.
 func isCopied(annotation string) bool {
 	return strings.HasPrefix(annotation, workload.ParameterPrefix) || annotation == workload.GatedByAnnotation ||
@@ -172,7 +181,7 @@ func isCopied(annotation string) bool {
 
 // ownAnnotations on a Workload are the controller's, which removes them again.
 var ownAnnotations = []string{workload.RefusedAnnotation, workload.AdoptedAnnotation, workload.ElasticAnnotation,
-	workload.ReplacementAnnotation, workload.OrderAnnotation, workload.DelegatedAnnotation}
+	workload.ReplacementAnnotation, workload.OrderAnnotation, workload.DelegatedAnnotation, workload.SubmittedByAnnotation}
 
 // Follow changes w to what is wanted now, and reports whether that differs. What a user
 // sets on a Workload, spec.active, stays.

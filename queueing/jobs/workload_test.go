@@ -204,3 +204,23 @@ func TestALabelThatPodsCannotHave(t *testing.T) {
 		t.Errorf("it is refused because of %q", why)
 	}
 }
+
+// TestTheUserOfAJobIsThatOfItsWorkload, also of one that something else has created and that names another user.
+func TestTheUserOfAJobIsThatOfItsWorkload(t *testing.T) {
+	by := func(user string) map[string]string { return map[string]string{workload.SubmittedByAnnotation: user} }
+	g := newRig(t, suspendedJob(func(j *batchv1.Job) { j.Annotations = by("alice") }))
+	g.settle()
+	if got := g.workload().Annotations[workload.SubmittedByAnnotation]; got != "alice" {
+		t.Errorf("it has the user %q", got)
+	}
+	g.updateJob(func(j *batchv1.Job) { j.Annotations = nil })
+	if g.settle(); g.workload().Annotations[workload.SubmittedByAnnotation] != "" {
+		t.Error("it has a user that its job does not have any more")
+	}
+	g = newRig(t, suspendedJob(naming("mine"), func(j *batchv1.Job) { j.Annotations = by("alice") }),
+		prebuilt("mine", func(w *kueue.Workload) { w.Annotations = by("bob") }))
+	g.settle()
+	if got := g.named("mine").Annotations[workload.SubmittedByAnnotation]; got != "alice" {
+		t.Errorf("a prebuilt Workload has the user %q", got)
+	}
+}

@@ -6,6 +6,9 @@ const (
 	// RefusedAnnotation on a Workload says why it cannot be queued. The job controllers write it, because only they
 	// read the job.
 	RefusedAnnotation = "muster.dev/refused"
+	// SubmittedByAnnotation on a job, a pod in a queue and a Workload is the name of the user that created the job. A policy writes it
+	// where users are recorded.
+	SubmittedByAnnotation = "muster.dev/submitted-by"
 	// DelegatedAnnotation, "true" on a Workload, means that the controller of its job runs it in another cluster.
 	DelegatedAnnotation = "muster.dev/delegated"
 	// QueuedSinceAnnotation on a copy of a Workload in a worker cluster is when its job began to wait in the manager.

@@ -13,6 +13,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -184,6 +185,57 @@ func TestAllJobsQueueWhereABindingSaysSo(t *testing.T) {
 	}
 	if j := s.newPlainJob("tried", 1, "1s", noQueue, func(j *batchv1.Job) { j.Namespace = "default" }); s.tried(j) != nil || *j.Spec.Suspend {
 		t.Error("a Job of another namespace is suspended")
+	}
+}
+
+// TestUsersAreRecordedWhereABindingSaysSo tries the policy with a binding as Muster makes it where recordUsers is true: a Job has the name
+// of its user, and so does its Workload; in other namespaces it has none, and no user may write that of another.
+func TestUsersAreRecordedWhereABindingSaysSo(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.plain(s.Name)
+	const key = "muster.dev/submitted-by"
+	edit := rbacv1.RoleRef{Kind: "ClusterRole", Name: "edit"}
+	alice, name := s.as("alice", edit), "alice-of-"+s.Name
+	forged := s.newPlainJob("forged", 1, "1s", suspended, annotated(key, "bob"))
+	if err := alice.Create(t.Context(), forged, client.DryRunAll); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), `is "bob", and user `+name) {
+		t.Errorf("the name of another user: %v", err)
+	}
+	off := s.newPlainJob("off", 1, "1s", suspended)
+	if err := alice.Create(t.Context(), off, client.DryRunAll); err != nil || off.Annotations[key] != "" {
+		t.Errorf("where users are not recorded, it has the user %q (%v)", off.Annotations[key], err)
+	}
+	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	binding.Spec.PolicyName = "muster-jobs-record-users"
+	binding.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{
+		MatchLabels: map[string]string{corev1.LabelMetadataName: s.Name}}}
+	s.Create(binding)
+	t.Cleanup(func() { _ = s.Kube.Delete(s.cleanup(), binding) })
+	s.Eventually("a Job has the name of its user", func() bool {
+		j := s.newPlainJob("tried", 1, "1s", suspended)
+		return alice.Create(t.Context(), j, client.DryRunAll) == nil && j.Annotations[key] == name
+	}, func() string { return "it has none" })
+	if err := alice.Create(t.Context(), forged); err != nil || forged.Annotations[key] != name {
+		t.Errorf("a Job that names another user has the user %q (%v)", forged.Annotations[key], err)
+	}
+	forged.Annotations = nil
+	if err := alice.Update(t.Context(), forged); err != nil || forged.Annotations[key] != name {
+		t.Errorf("an update without it leaves the user %q (%v)", forged.Annotations[key], err)
+	}
+	s.Eventually("its Workload has the user", func() bool {
+		var all kueue.WorkloadList
+		return s.Kube.List(t.Context(), &all, client.InNamespace(s.Name)) == nil && len(all.Items) == 1 && all.Items[0].Annotations[key] == name
+	}, func() string { return "it has not" })
+	pod := func(labels map[string]string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "pod", Labels: labels},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "main"}}}}
+	}
+	for queue, want := range map[string]string{"": "", s.Name: name} {
+		p := pod(map[string]string{"kueue.x-k8s.io/queue-name": queue})
+		if err := alice.Create(t.Context(), p, client.DryRunAll); err != nil || p.Annotations[key] != want {
+			t.Errorf("a pod in queue %q has the user %q, want %q (%v)", queue, p.Annotations[key], want, err)
+		}
 	}
 }
 

@@ -247,7 +247,11 @@ func kept(t *testing.T, r *history.Record) *corev1.ConfigMap {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "muster-system", Name: history.Name(0)},
+	week, err := time.Parse(time.DateOnly, r.Week)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "muster-system", Name: history.Name(history.WeekOf(week).Slot())},
 		BinaryData: map[string][]byte{history.Key: encoded}}
 }
 
@@ -262,8 +266,24 @@ func TestEndedJobsAreListed(t *testing.T) {
 		record := history.NewRecord(history.WeekOf(time.Now()))
 		record.Jobs = []history.Job{{Namespace: "vision", Name: "job/train", Workload: "job-train", Outcome: history.Failed, Why: "exit code 1",
 			Queue: "main", Created: time.Now(), Ended: time.Now()}}
+		record.Jobs[0].User, record.Jobs[0].Reserved = "alice", record.Jobs[0].Created
+		record.Charge(history.Cost{Day: time.Now().UTC().Format(time.DateOnly), Namespace: "vision", Queue: "main", User: "=alice", Group: "dry",
+			Purpose: "used", MicroUSD: 1_500_000})
 		w.add(kept(t, record))
 		<-time.After(time.Minute)
+		for path, want := range map[string]string{
+			"/api/jobs":          `"ended":1,"queues":[{"name":"vision/main","total":2,`,
+			"/api/jobs?q=alice":  `"workload":"job-train","state":"Failed","user":"alice"`,
+			"/api/jobs?window=7": `window: "7" is not supported`,
+			"/api/explain?namespace=vision&workload=job-train": `"summary":"failed 60s ago, after 0s of waiting"`,
+			"/api/spend?by=user":     `"spend":[{"name":"=alice","usd":[0,0,0,0,0,0,1.5],"sum":1.5}]`,
+			"/api/spend?by=weather":  `by: "weather" is not supported`,
+			"/api/spend.csv?by=user": "day,user,usd\n" + time.Now().UTC().Format(time.DateOnly) + ",'=alice,1.500000\n",
+		} {
+			if got := text(t, get(s, path)); !strings.Contains(got, want) {
+				t.Errorf("%s lacks %s:\n%s", path, want, got)
+			}
+		}
 		if got := text(t, get(s, "/api/history")); !strings.Contains(got, `"name":"job/train","workload":"job-train","outcome":"Failed"`) ||
 			!strings.Contains(got, `"name":"vision/main","jobs":1,"failed":1`) {
 			t.Errorf("it is %s", got)

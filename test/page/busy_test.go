@@ -3,6 +3,8 @@ package page
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -11,6 +13,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing/history"
 )
 
 // teams of the busy world.
@@ -104,5 +107,45 @@ func budgeted(name string, period v1alpha1.BudgetPeriod, usd, spent string) *v1a
 	out.Spec.Budgets = []v1alpha1.CapacityBudget{{Name: "all", USD: resource.MustParse(usd), Period: period}}
 	out.Status.Budgets = []v1alpha1.BudgetStatus{{Name: "all", Spent: spent, At: metav1.NewMicroTime(now), PeriodStart: metav1.NewTime(now),
 		PeriodEnd: metav1.NewTime(now.Add(time.Minute))}}
+	return out
+}
+
+// ended is the history of so many jobs of the teams over the last weeks, with what they have cost.
+func ended(t *testing.T, jobs int) (out []client.Object) {
+	t.Helper()
+	draw := rand.New(rand.NewPCG(4, 6))
+	records := map[string]*history.Record{}
+	now := time.Now().Truncate(time.Second)
+	for i := range jobs {
+		over := now.Add(-time.Duration(draw.IntN(24*60)) * time.Minute)
+		if i%2 == 0 {
+			over = now.Add(-time.Duration(draw.IntN(26*24*60)) * time.Minute)
+		}
+		started := over.Add(-time.Duration(20+draw.IntN(400)) * time.Minute)
+		reserved := started.Add(-time.Duration(3+draw.IntN(15)) * time.Minute)
+		j := history.Job{Namespace: teams[draw.IntN(len(teams))], Name: fmt.Sprintf("job/past-%d", i), Workload: fmt.Sprintf("job-past-%d", i),
+			Outcome: history.Finished, Queue: "main", ClusterQueue: "labs", User: []string{"alice@example.com", "bob@example.com", ""}[draw.IntN(3)],
+			Pods: 4, Devices: map[string]int64{gpu: 32}, Created: reserved.Add(-time.Duration(draw.IntN(90)) * time.Minute), Reserved: reserved,
+			Started: started, Ended: over}
+		if draw.IntN(6) == 0 {
+			j.Outcome, j.Why, j.Evictions = history.Failed, "exit code 1", 2
+		}
+		week := history.WeekOf(over)
+		r := records[week.String()]
+		if r == nil {
+			r = history.NewRecord(week)
+			records[week.String()] = r
+		}
+		r.Jobs = append(r.Jobs, j)
+		usd := 4 * 98_320_000 * over.Sub(started).Milliseconds() / time.Hour.Milliseconds()
+		r.Charge(history.Cost{Day: over.UTC().Format(time.DateOnly), Namespace: j.Namespace, Queue: j.Queue, User: j.User, Workload: j.Workload,
+			Group: "h100", Purpose: "used", MicroUSD: usd})
+		r.Charge(history.Cost{Day: over.UTC().Format(time.DateOnly), Namespace: j.Namespace, Queue: j.Queue, Group: "h100", Purpose: "idle",
+			MicroUSD: usd / 20})
+	}
+	for _, r := range records {
+		slices.SortFunc(r.Jobs, func(a, b history.Job) int { return a.Ended.Compare(b.Ended) })
+		out = append(out, kept(t, r))
+	}
 	return out
 }

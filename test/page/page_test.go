@@ -24,15 +24,18 @@ var views = []struct {
 	has  []string
 }{
 	{"queue", "document.querySelector('.rows .row .words') && document.querySelector('.range')", "pending", []string{"row", "columnheader"}},
+	{"jobs", "document.querySelectorAll('.gantt .phases').length > 10", "running", []string{"listitem", "searchbox", "image"}},
 	{"obtainability", "document.querySelectorAll('.strip').length > 0", "History is from Prometheus", []string{"row", "columnheader"}},
 	{"racks", "document.querySelector('.rack .track')", "Topology racks", []string{"list", "listitem", "searchbox"}},
 	{"cost", "document.querySelectorAll('.chart canvas').length === 2", "History is from Prometheus", []string{"row", "columnheader"}},
+	{"history", "document.querySelector('.stack .layer')", "ended in the last five weeks", []string{"row", "columnheader", "combobox", "image"}},
 }
 
 // TestLooks goes through the views on three screens and takes pictures.
 func TestLooks(t *testing.T) {
 	b := newBrowser(t)
 	w := busy(60, 24)
+	w.add(ended(t, 120)...)
 	home := serve(t, w, prometheus(t, w))
 	for _, s := range []struct {
 		name string
@@ -54,6 +57,11 @@ func TestLooks(t *testing.T) {
 				tab.click(".rows .row:nth-child(4)")
 				tab.reads("dialog .sentence", "It ")
 				tab.picture("explain-"+s.name, false)
+			} else if v.name == "jobs" {
+				tab.picture("jobs-"+s.name+"-whole", true)
+				tab.click(".gantt .gantt-row .link")
+				tab.reads("dialog .over-time", "running")
+				tab.picture("job-"+s.name, false)
 			} else {
 				tab.picture(v.name+"-"+s.name+"-whole", true)
 			}
@@ -408,7 +416,7 @@ func TestIsLive(t *testing.T) {
 // TestScreenReadersAreTold what each thing is that can be used or seen.
 func TestScreenReadersAreTold(t *testing.T) {
 	b := newBrowser(t)
-	w := newWorld(append(small(), racks(8, 8, 3)...)...)
+	w := newWorld(append(append(small(), racks(8, 8, 3)...), ended(t, 20)...)...)
 	home := serve(t, w, prometheus(t, w))
 	for _, v := range views {
 		tab := b.open(home+"/"+v.name, desktop)

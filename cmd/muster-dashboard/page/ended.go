@@ -35,18 +35,27 @@ type record struct {
 
 // ended answers as `kubectl muster history`.
 func (s *Server) ended(ctx context.Context, _ *decision, _ *http.Request) (endedView, error) {
+	past, err := s.recorded(ctx)
+	if err != nil {
+		return endedView{Why: err.Error(), Jobs: []view.PastJob{}, Queues: []view.PastSum{}}, nil
+	}
+	total := len(past.Jobs)
+	return endedView{Total: total, LeftOut: past.LeftOut, Jobs: past.Jobs[:min(total, mostEnded)], Queues: past.Sums("queue")}, nil
+}
+
+// recorded returns the history, a minute old at most, or older where it cannot be read any more. Callers only read it.
+func (s *Server) recorded(ctx context.Context) (*view.Past, error) {
 	r := &s.record
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := s.config.Clock.Now(); r.past == nil || now.Sub(r.at) >= recordedEvery {
 		past, err := view.ReadPast(ctx, s.config.Cluster, "", time.Time{})
 		if err != nil && r.past == nil {
-			return endedView{Why: err.Error(), Jobs: []view.PastJob{}, Queues: []view.PastSum{}}, nil
+			return nil, err
 		}
 		if err == nil {
 			r.at, r.past = now, past
 		}
 	}
-	total := len(r.past.Jobs)
-	return endedView{Total: total, LeftOut: r.past.LeftOut, Jobs: r.past.Jobs[:min(total, mostEnded)], Queues: r.past.Sums("queue")}, nil
+	return r.past, nil
 }

@@ -79,7 +79,7 @@ type sizeLine struct {
 }
 
 func (s *Server) obtainability(_ context.Context, d *decision, r *http.Request) (obtainabilityView, error) {
-	window, err := windowOf(r.URL.Query().Get("window"))
+	window, err := windowOf(r.URL.Query().Get("window"), windows)
 	if err != nil {
 		return obtainabilityView{}, err
 	}
@@ -120,7 +120,8 @@ func (o *offering) see(column int, g groupSample) {
 	o.Chances[column], o.Evidence[column] = int(g.chance), math.Round(float64(g.evidence)*10)/10
 }
 
-func windowOf(seconds string) (time.Duration, error) {
+// windowOf reads one of the windows of a view; the first is the default.
+func windowOf(seconds string, windows []time.Duration) (time.Duration, error) {
 	if seconds == "" {
 		return windows[0], nil
 	}

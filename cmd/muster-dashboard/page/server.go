@@ -74,7 +74,7 @@ type Server struct {
 var assets embed.FS
 
 // views are the addresses of the page itself.
-var views = []string{"/{$}", "/queue", "/obtainability", "/racks", "/clusters", "/cost", "/history"}
+var views = []string{"/{$}", "/queue", "/jobs", "/obtainability", "/racks", "/clusters", "/cost", "/history"}
 
 // New returns a page without a decision.
 func New(c Config) (*Server, error) {
@@ -91,6 +91,9 @@ func New(c Config) (*Server, error) {
 	s.mux.HandleFunc("GET /api/events", s.events)
 	s.mux.HandleFunc("GET /api/queue", answer(s, (*Server).queue))
 	s.mux.HandleFunc("GET /api/queue/rows", answer(s, (*Server).rows))
+	s.mux.HandleFunc("GET /api/jobs", answer(s, (*Server).jobs))
+	s.mux.HandleFunc("GET /api/spend", answer(s, (*Server).spend))
+	s.mux.HandleFunc("GET /api/spend.csv", s.spendCSV)
 	s.mux.HandleFunc("GET /api/explain", answer(s, (*Server).explain))
 	s.mux.HandleFunc("GET /api/obtainability", answer(s, (*Server).obtainability))
 	s.mux.HandleFunc("GET /api/racks", answer(s, (*Server).racks))
@@ -152,6 +155,15 @@ type refusal struct {
 
 func (r refusal) Error() string { return r.why }
 
+// fail answers with an error.
+func fail(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	if known := (refusal{}); errors.As(err, &known) {
+		status = known.status
+	}
+	http.Error(w, err.Error(), status)
+}
+
 // answer writes the result of a method about the latest decision as JSON.
 func answer[T any](s *Server, get func(*Server, context.Context, *decision, *http.Request) (T, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -162,11 +174,7 @@ func answer[T any](s *Server, get func(*Server, context.Context, *decision, *htt
 		}
 		out, err := get(s, r.Context(), d, r)
 		if err != nil {
-			status := http.StatusInternalServerError
-			if known := (refusal{}); errors.As(err, &known) {
-				status = known.status
-			}
-			http.Error(w, err.Error(), status)
+			fail(w, err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")

@@ -10,6 +10,7 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -193,6 +194,8 @@ func TestMutationsAreThoseOfThePolicies(t *testing.T) {
 			`{apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, metadata: {name: s, labels: {kueue.x-k8s.io/queue-name: main}},
 				spec: {leaderWorkerTemplate: {workerTemplate: {spec: {}, metadata: {labels: {kueue.x-k8s.io/queue-name: main},
 					annotations: {kueue.x-k8s.io/pod-suspending-parent: leaderworkerset.x-k8s.io/leaderworkerset}}}}}}`},
+		"a job gets the name of its user": {"muster-jobs-record-users", "team", job + `metadata: {name: j}, spec: {}}`,
+			job + `metadata: {name: j, annotations: {muster.dev/submitted-by: alice}}, spec: {}}`},
 		"a topology gets its finalizer": {"muster-queues-finalizer", "", `{apiVersion: kueue.x-k8s.io/v1beta2, kind: Topology, metadata: {name: racks}}`,
 			`{apiVersion: kueue.x-k8s.io/v1beta2, kind: Topology, metadata: {name: racks, finalizers: [kueue.x-k8s.io/resource-in-use]}}`},
 		"a flavor gets its finalizer": {"muster-queues-finalizer", "", `{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: f, finalizers: [x/y]}}`,
@@ -208,7 +211,7 @@ func TestMutationsAreThoseOfThePolicies(t *testing.T) {
 				}
 				r := ctrladmission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
 					Kind: metav1.GroupVersionKind(kind.GroupVersionKind()), Namespace: c.namespace, Operation: admissionv1.Create,
-					Object: runtime.RawExtension{Raw: object},
+					Object: runtime.RawExtension{Raw: object}, UserInfo: authenticationv1.UserInfo{Username: "alice"},
 				}}
 				object = changed(t, all[c.policy].Handle(t.Context(), r), object)
 				var got, want any
@@ -264,6 +267,40 @@ func TestAppliedConfigurationsHaveNoLists(t *testing.T) {
 			if m.ApplyConfiguration != nil && strings.Contains(m.ApplyConfiguration.Expression, "[") {
 				t.Errorf("%s applies a list: %s", p.Name, m.ApplyConfiguration.Expression)
 			}
+		}
+	}
+}
+
+// TestUsersAreRecorded: a new job has the name of the user that creates it, whatever it says, and an update keeps that.
+func TestUsersAreRecorded(t *testing.T) {
+	policy := mutations(t, params(t))["muster-jobs-record-users"]
+	job := func(metadata string) []byte {
+		return asJSON(t, "{apiVersion: batch/v1, kind: Job, metadata: {name: j"+metadata+"}, spec: {}}")
+	}
+	const named = ", annotations: {muster.dev/submitted-by: alice}"
+	const other = ", annotations: {muster.dev/submitted-by: bob}"
+	for name, c := range map[string]struct{ old, object, want []byte }{
+		"a new job":                      {nil, job(""), job(named)},
+		"a new job with annotations":     {nil, job(", annotations: {a: b}"), job(", annotations: {a: b, muster.dev/submitted-by: alice}")},
+		"a new job that names another":   {nil, job(other), job(named)},
+		"an update that takes it off":    {job(other), job(""), job(other)},
+		"an update that has another one": {job(other), job(named), job(other)},
+	} {
+		r := ctrladmission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+			Kind: metav1.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}, Namespace: "team", Operation: admissionv1.Create,
+			Object: runtime.RawExtension{Raw: c.object}, OldObject: runtime.RawExtension{Raw: c.old},
+			UserInfo: authenticationv1.UserInfo{Username: "alice"},
+		}}
+		if c.old != nil {
+			r.Operation = admissionv1.Update
+		}
+		object := changed(t, policy.Handle(t.Context(), r), c.object)
+		var got, want any
+		if err := errors.Join(json.Unmarshal(object, &got), json.Unmarshal(c.want, &want)); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }

@@ -52,6 +52,9 @@ type Recorder struct {
 	// payers are the names of the jobs of requests. gone are the payers that were deleted since the last write.
 	payers map[types.UID]string
 	gone   map[types.UID]bool
+	// users created the jobs of Workloads, where users are recorded. left are the Workloads that were deleted since the last write.
+	users map[types.NamespacedName]string
+	left  map[types.NamespacedName]bool
 
 	weeks map[string]*history.Record
 	dirty map[string]bool
@@ -66,6 +69,7 @@ const lastWrite = 5 * time.Second
 // Start records until ctx is done.
 func (r *Recorder) Start(ctx context.Context) error {
 	r.payers, r.gone, r.dirty = map[types.UID]string{}, map[types.UID]bool{}, map[string]bool{}
+	r.users, r.left = map[types.NamespacedName]string{}, map[types.NamespacedName]bool{}
 	ticker := r.Clock.NewTicker(writeEvery)
 	defer ticker.Stop()
 	for r.weeks == nil {
@@ -160,10 +164,14 @@ func (r *Recorder) handle(ctx context.Context, of client.Object, handler toolsca
 	return nil
 }
 
-// changed notes a job that has ended. One that had ended before is recorded already, unless no process was there to do it.
+// changed notes the user of a job, and a job that has ended. One that had ended before is recorded already, unless no process was there
+// to do it.
 func (r *Recorder) changed(before, now any) {
 	w, ok := now.(*kueue.Workload)
 	old, updated := before.(*kueue.Workload)
+	if ok {
+		r.created(w)
+	}
 	if !ok || !workload.IsFinished(w) || workload.IsReplaced(w) || updated && workload.IsFinished(old) && old.UID == w.UID {
 		return
 	}
@@ -173,6 +181,19 @@ func (r *Recorder) changed(before, now any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = append(r.ended, history.End(w, old, time.Time{}))
+}
+
+// created notes the user that created the job of a Workload.
+func (r *Recorder) created(w *kueue.Workload) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := workload.KeyOf(w)
+	delete(r.left, key)
+	if user := w.Annotations[workload.SubmittedByAnnotation]; user != "" {
+		r.users[key] = user
+	} else {
+		delete(r.users, key)
+	}
 }
 
 func (r *Recorder) deleted(o any) {
@@ -185,6 +206,7 @@ func (r *Recorder) deleted(o any) {
 	case *provreq.ProvisioningRequest:
 		r.gone[o.UID] = true
 	case *kueue.Workload:
+		r.left[workload.KeyOf(o)] = true
 		if !workload.IsFinished(o) {
 			r.ended = append(r.ended, history.End(o, o, r.Clock.Now()))
 		}
@@ -247,7 +269,9 @@ func (r *Recorder) enter(now time.Time, lines map[cost.Line]cost.Entry, catalog 
 			continue
 		}
 		record := r.record(history.WeekOf(line.Day))
-		record.Charge(catalog.CostOf(line, e, r.payers[line.Request]))
+		charged := catalog.CostOf(line, e, r.payers[line.Request])
+		charged.User = r.users[types.NamespacedName{Namespace: charged.Namespace, Name: charged.Workload}]
+		record.Charge(charged)
 		record.Groups[line.Group] = catalog.Offering(line.Group)
 		r.dirty[record.Week] = true
 	}
@@ -255,6 +279,10 @@ func (r *Recorder) enter(now time.Time, lines map[cost.Line]cost.Entry, catalog 
 		delete(r.payers, uid)
 	}
 	clear(r.gone)
+	for key := range r.left {
+		delete(r.users, key)
+	}
+	clear(r.left)
 	maps.DeleteFunc(r.weeks, func(week string, _ *history.Record) bool { return week < oldest })
 	maps.DeleteFunc(r.dirty, func(week string, _ bool) bool { return week < oldest })
 }

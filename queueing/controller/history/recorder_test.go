@@ -26,6 +26,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/history"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 const namespace = "muster-system"
@@ -138,6 +139,7 @@ func TestHistoryOutlivesTheProcess(t *testing.T) {
 		w := newWorld(t)
 		began := time.Now()
 		train, flaky, dropped := workloadOf("train"), workloadOf("flaky"), workloadOf("dropped")
+		train.Annotations = map[string]string{workload.SubmittedByAnnotation: "alice"}
 		var done *kueue.Workload
 		w.lives(func() {
 			for _, o := range []*kueue.Workload{train, flaky, dropped} {
@@ -185,6 +187,7 @@ func TestHistoryOutlivesTheProcess(t *testing.T) {
 				Created: began, Ended: ended, Pods: 4, Devices: map[string]int64{"nvidia.com/gpu": 32}}
 		}
 		finished, unseen := job("train", history.Finished, ""), job("flaky", history.Failed, "exit code 1")
+		finished.User = "alice"
 		finished.Started = began.Add(10 * time.Minute)
 		unseen.Pods, unseen.Devices = 0, nil // no process has seen its pod sets
 		day := began.UTC().Format(time.DateOnly)
@@ -194,7 +197,7 @@ func TestHistoryOutlivesTheProcess(t *testing.T) {
 			Jobs:   []history.Job{finished, job("dropped", history.Cancelled, "its Workload was deleted"), unseen},
 			Costs: []history.Cost{
 				{Day: day, Namespace: "research", Queue: "gpus", Group: "h100", Purpose: "idle", Milliseconds: 500, MicroUSD: 3, ListMicroUSD: 3},
-				{Day: day, Namespace: "research", Queue: "gpus", Workload: "job-train", Group: "h100", Purpose: "used", Milliseconds: 1000,
+				{Day: day, Namespace: "research", Queue: "gpus", Workload: "job-train", User: "alice", Group: "h100", Purpose: "used", Milliseconds: 1000,
 					MicroUSD: 7, ListMicroUSD: 7},
 			},
 		}

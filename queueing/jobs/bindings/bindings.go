@@ -30,6 +30,9 @@ const (
 	Owners   = "muster-jobs-owners"
 )
 
+// Users is the policy that writes on jobs which user created them, where that is recorded.
+const Users = "muster-jobs-record-users"
+
 // mutating and validating are the policies for objects that name a queue. In other namespaces such objects run. The policies that guard
 // marks and machines act everywhere.
 var (
@@ -55,7 +58,10 @@ func Namespaces(c config.Config) map[string]*metav1.LabelSelector {
 	if c.ManageJobsWithoutQueueName {
 		unqueued = managed
 	}
-	out := map[string]*metav1.LabelSelector{Default: managed, Unqueued: unqueued, Owners: unqueued}
+	out := map[string]*metav1.LabelSelector{Default: managed, Unqueued: unqueued, Owners: unqueued, Users: Nowhere}
+	if c.RecordUsers {
+		out[Users] = managed
+	}
 	for _, name := range slices.Concat(mutating, validating) {
 		out[name] = managed
 	}
@@ -91,12 +97,20 @@ var Nowhere = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequ
 // policy is not needed: without that of the default queue, no Job goes there. Without mutating policies the webhook selects the same
 // namespaces.
 func (b *Binder) Start(ctx context.Context) error {
-	needed := map[string]bool{}
+	needed := map[string]string{}
 	if b.Config.ManageJobsWithoutQueueName {
-		needed[Unqueued], needed[Owners] = !b.Webhook, true
+		needed[Owners] = "manageJobsWithoutQueueName"
+	}
+	if !b.Webhook {
+		if b.Config.ManageJobsWithoutQueueName {
+			needed[Unqueued] = "manageJobsWithoutQueueName"
+		}
+		if b.Config.RecordUsers {
+			needed[Users] = "recordUsers"
+		}
 	}
 	var all []client.Object
-	for _, name := range append([]string{Default, Unqueued}, mutating...) {
+	for _, name := range append([]string{Default, Unqueued, Users}, mutating...) {
 		all = append(all, &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	for _, name := range append([]string{Owners}, validating...) {
@@ -106,11 +120,11 @@ func (b *Binder) Start(ctx context.Context) error {
 	for _, binding := range all {
 		name := binding.GetName()
 		switch err := b.bind(ctx, binding, namespaces[name]); {
-		case err == nil || isMissing(err) && !needed[name]:
+		case err == nil || isMissing(err) && needed[name] == "":
 		case isMissing(err):
-			return fmt.Errorf("manageJobsWithoutQueueName is true, which needs the policies in deploy/policies/jobs.yaml: install them, in a "+
+			return fmt.Errorf("%s is true, which needs the policies in deploy/policies/jobs.yaml: install them, in a "+
 				"cluster without mutating admission policies with the webhook (`muster manifests --webhook`, --webhook-bind-address), "+
-				"or set it to false: %w", err)
+				"or set it to false: %w", needed[name], err)
 		default:
 			return err
 		}

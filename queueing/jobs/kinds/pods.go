@@ -43,6 +43,13 @@ func (w writer) ofWhole(pod string) string {
         r.apiVersion.split('/')[0] + '/' + r.kind in ` + list(whole) + ")"
 }
 
+// Submitted reports in CEL whether a user submits the object of a request: it is neither part of what queues as a whole nor a pod
+// that a controller creates.
+func (w writer) Submitted() string {
+	return `request.kind.kind == 'Pod' ? !object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false)) :
+        (` + w.NotPart() + ")"
+}
+
 // Write is the patch of a key of a field of metadata, with what is missing above it.
 func (writer) Write(metadata, field, key, value string) string {
 	return patch(append(strings.Split(metadata, "/"), field, key), value)

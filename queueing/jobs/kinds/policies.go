@@ -34,6 +34,7 @@ func execute(name, text string, kinds []*Kind) ([]byte, error) {
 		"NotPart": w.NotPart, "IsPart": w.IsPart, "Resource": w.Resource, "SameTemplates": w.SameTemplates, "SameParts": w.SameParts,
 		"Requeues": w.Requeues, "Marked": w.Marked, "Orphans": w.Orphans, "Rules": w.Rules, "DefaultRules": w.DefaultRules, "DelegateRules": w.DelegateRules,
 		"Foreign": w.Foreign, "Annotations": w.Annotations, "ScaleRules": w.ScaleRules, "Refusals": w.Refusals, "PodAlone": w.PodAlone, "PodGuarded": w.PodGuarded, "Write": w.Write,
+		"PodRule": w.PodRule, "ServingRules": w.ServingRules, "Submitted": w.Submitted,
 	}
 	var out strings.Builder
 	for {
@@ -452,6 +453,15 @@ func (k *Kind) templates() (out []pointer) {
 // Rules are the resource rules of all kinds.
 func (w writer) Rules(operations string) string {
 	return rule("batch", "v1", operations, []string{"jobs"}) + rules(w.kinds, operations)
+}
+
+// PodRule is the resource rule of pods.
+func (writer) PodRule(operations string) string { return rule("", "v1", operations, []string{"pods"}) }
+
+// ServingRules are those of what queues with its pods and cannot be suspended. Each pod of a Deployment queues by itself.
+func (writer) ServingRules(operations string) string {
+	return rule("apps", "v1", operations, []string{"statefulsets"}) +
+		rule("leaderworkerset.x-k8s.io", "v1", operations, []string{"leaderworkersets"})
 }
 
 // DefaultRules are those of the kinds that have defaults.

@@ -276,6 +276,25 @@ func TestLabelsThatTheWorkloadOfAGroupHas(t *testing.T) {
 	}
 }
 
+// TestTheUserOfAPod is that of its Workload, unless a controller has created the pod: a template may name any user.
+func TestTheUserOfAPod(t *testing.T) {
+	for controller, want := range map[string]string{"": "alice", "ReplicaSet": ""} {
+		g := newRig(t)
+		p := g.pod("train", "1", workload.SubmittedByAnnotation, "alice")
+		if controller != "" {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: controller, Name: "r", UID: "r", Controller: new(true)}}
+			if err := g.c.Update(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k, _ := keyOf(p)
+		g.settle(k)
+		if got := g.workload().Annotations[workload.SubmittedByAnnotation]; got != want {
+			t.Errorf("controlled by %q: its Workload has the user %q, want %q", controller, got, want)
+		}
+	}
+}
+
 func TestAPodOnItsOwn(t *testing.T) {
 	g := newRig(t)
 	p := g.pod("train", "1")

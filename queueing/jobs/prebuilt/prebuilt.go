@@ -76,16 +76,21 @@ func podSetDiffers(ctx context.Context, kube client.Reader, namespace string, a,
 // Follow changes a prebuilt Workload without quota in what its job may change of
 // it, and reports whether that differs.
 func Follow(w, want *kueue.Workload) bool {
-	queue, refused := cmp.Or(want.Spec.QueueName, w.Spec.QueueName), want.Annotations[workload.RefusedAnnotation]
-	if w.Spec.QueueName == queue && w.Annotations[workload.RefusedAnnotation] == refused {
-		return false
-	}
+	queue := cmp.Or(want.Spec.QueueName, w.Spec.QueueName)
+	changed := w.Spec.QueueName != queue
 	w.Spec.QueueName = queue
-	delete(w.Annotations, workload.RefusedAnnotation)
-	if refused != "" {
-		metav1.SetMetaDataAnnotation(&w.ObjectMeta, workload.RefusedAnnotation, refused)
+	for _, key := range []string{workload.RefusedAnnotation, workload.SubmittedByAnnotation} {
+		value := want.Annotations[key]
+		if w.Annotations[key] == value {
+			continue
+		}
+		changed = true
+		delete(w.Annotations, key)
+		if value != "" {
+			metav1.SetMetaDataAnnotation(&w.ObjectMeta, key, value)
+		}
 	}
-	return true
+	return changed
 }
 
 // Finish finishes a prebuilt Workload that is not for its pods, with the message that it returns.

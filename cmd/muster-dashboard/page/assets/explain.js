@@ -1,6 +1,8 @@
 // What `kubectl muster explain` says about a job, in a dialog.
 
 import { el } from './dom.js';
+import { at, plural, usd } from './format.js';
+import { axisOf, bar, legend, words } from './phases.js';
 
 const dialog = document.getElementById('explain');
 let open = ''; // the job that is shown
@@ -101,11 +103,13 @@ function content(e) {
     el('p', { class: 'sentence' }, `It ${e.summary}.`),
     place ? el('p', { class: 'muted' }, `ClusterQueue ${place.clusterQueue}, LocalQueue ${place.localQueue}, priority ${place.priority}`,
       place.position ? `: position ${place.position} of ${place.pending}, waiting for ${place.waited}` : '') : null,
+    overTime(e.job),
     sentences('Why', e.causes),
     sentences('What would change this', e.unblock),
     sentences('Order of its pod sets', e.order),
     sentences('Expected start', e.expected?.words),
     e.expected?.basis ? el('p', { class: 'small muted' }, `There, ${e.expected.basis}.`) : null,
+    table(`Machines that it has${e.job.nodeCount > most ? `, ${most} of ${e.job.nodeCount}` : ''}`, ['Node', 'Group', 'State'], e.job.nodes?.slice(0, most).map((n) => [n.name, n.group, n.words ? `${n.state}: ${n.words}` : n.state])),
     table('Quota', ['Flavor', 'Resource', 'Requested', 'Free', 'Short', 'Maximum'], e.quota?.map((q) => [q.flavor, q.resource, q.requested, q.free, q.short, q.whole])),
     table('Machines', ['Group', 'Capacity type', 'USD/h', 'Machines', 'Needed', 'Chance', 'Last failure', 'Why not'],
       e.capacity?.map((c) => [c.group, c.capacityType, c.usdPerHour, `${c.machines} of ${c.maxMachines}`, c.needed || '', c.chancePercent === undefined ? '' : `${c.chancePercent}%`, c.lastFailure, c.why])),
@@ -113,6 +117,25 @@ function content(e) {
     table('Requests with these machines', ['Group', 'Request', 'Priority', 'Machines', 'Pods'], e.machines?.map((m) => [m.group, m.provisioningRequest, m.priority, m.machines, m.pods])),
     el('p', { class: 'small muted' }, 'In a terminal: ', el('code', {}, `kubectl muster explain ${(e.kind === 'Job' ? 'job' : 'workload')}/${e.name} -n ${e.namespace}`)),
   ];
+}
+
+// overTime draws the phases of a job, with its user, its cost and its evictions.
+function overTime(job) {
+  const first = job.phases[0].from;
+  const last = job.phases.at(-1).to || job.now;
+  const evicted = (job.evictions ?? []).map((v) => `${v.reason ? `${v.reason} ` : ''}${v.count}×`).join(', ');
+  const facts = [
+    ['Submitted', job.user ? `${at(first)} by ${job.user}` : at(first)],
+    ['Size', [plural(job.pods, 'pod'), job.devices].filter(Boolean).join(', ')],
+    ['Cost so far', job.usd ? usd(Number(job.usd)) + (Number(job.usdPerHour) > 0 ? `, ${usd(Number(job.usdPerHour))} per hour` : '') : ''],
+    ['Machines', job.nodeCount ? plural(job.nodeCount, 'machine') : ''],
+    ['Evicted before', evicted],
+  ].filter(([, text]) => text);
+  return el('section', { class: 'over-time' },
+    el('div', { class: 'title' }, el('h3', {}, `${job.state}: ${words(job.phases, job.now).all}`), legend()),
+    bar(job.phases, first, Math.max(last, first + 1000)),
+    el('div', { class: 'axis', 'aria-hidden': 'true' }, axisOf(first, last, job.phases.at(-1).to ? at(last) : 'now')),
+    el('dl', { class: 'figures small-figures' }, facts.map(([name, text]) => el('div', {}, el('dt', {}, name), el('dd', {}, text)))));
 }
 
 function sentences(heading, items) {

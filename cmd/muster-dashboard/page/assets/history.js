@@ -2,6 +2,7 @@
 
 import { el, once, table } from './dom.js';
 import { count, plural, span } from './format.js';
+import { spendOverTime } from './spend.js';
 
 export const title = 'History';
 
@@ -12,9 +13,11 @@ export function mount(root, app) {
   const headline = el('h1');
   const note = el('p', { class: 'sub' });
   const queues = el('div', { class: 'picture' });
+  const spend = spendOverTime(app);
   const jobs = el('div', { class: 'picture' });
   root.append(
     el('section', { class: 'lead' }, headline, note),
+    spend.node,
     el('section', { 'aria-labelledby': 'ended' }, el('h2', { id: 'ended' }, 'Jobs that have ended'), jobs),
     el('section', { 'aria-labelledby': 'by-queue' }, el('h2', { id: 'by-queue' }, 'By queue'), queues));
 
@@ -27,7 +30,8 @@ export function mount(root, app) {
     jobs.replaceChildren(data.jobs.length === 0
       ? el('p', { class: 'nothing' }, data.why || 'No job has ended yet. A job is listed here a minute after its end, also when its objects are deleted.')
       : table(['Job', 'Outcome', 'Queue', 'Waited', 'Ran', 'USD', 'Ended'], [3, 4, 5], data.jobs.map((j) => [
-        el('span', {}, j.name.replace(/^job\//, ''), el('span', { class: 'sub' }, j.namespace)),
+        el('span', {}, el('button', { class: 'link', type: 'button', onclick: () => app.set({ job: `${j.namespace}/${j.workload}` }, { push: true }) }, j.name.replace(/^job\//, '')),
+          el('span', { class: 'sub' }, [j.namespace, j.user].filter(Boolean).join(' · '))),
         el('span', { class: j.outcome === 'Failed' ? 'bad' : null }, j.outcome, j.why ? el('span', { class: 'sub' }, j.why) : null),
         j.queue, span(j.waitedSeconds), span(j.ranSeconds), j.usd, dated.format(Date.parse(j.ended)),
       ])));
@@ -37,12 +41,14 @@ export function mount(root, app) {
       ])));
   }
 
+  async function ended() {
+    data = await app.get('history');
+    draw();
+  }
+
   return {
-    refresh: once(async () => {
-      data = await app.get('history');
-      draw();
-    }),
+    refresh: once(() => Promise.all([spend.refresh(), ended()])),
     redraw: () => data && draw(),
-    changed: () => data && draw(),
+    changed: () => spend.changed(),
   };
 }

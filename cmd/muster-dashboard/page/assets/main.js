@@ -10,13 +10,14 @@ import { el } from './dom.js';
 import { exact, at } from './format.js';
 import { explain, closeExplain, refreshExplain } from './explain.js';
 import * as queue from './queue.js';
+import * as jobs from './jobs.js';
 import * as obtainability from './obtainability.js';
 import * as racks from './racks.js';
 import * as clusters from './clusters.js';
 import * as cost from './cost.js';
 import * as past from './history.js';
 
-const views = { queue, obtainability, racks, clusters, cost, history: past };
+const views = { queue, jobs, obtainability, racks, clusters, cost, history: past };
 const main = document.getElementById('main');
 
 // silence, in milliseconds, after which the connection counts as lost: the server says
