@@ -49,10 +49,12 @@ func TestBookingsThatWereEdited(t *testing.T) {
 		"no booking": {labels: map[string]string{"zone": "a"}, annotations: map[string]string{"note": "{}"}},
 		"a label alone": {labels: map[string]string{prefix + "train": "team"},
 			want: []Booking{{Key: "train", Namespace: "team", Open: true, Booked: none, Remaining: none}}},
-		"a record that cannot be read": {labels: map[string]string{prefix + "train": "team"}, annotations: map[string]string{prefix + "train": "?"},
-			want: []Booking{{Key: "train", Namespace: "team", Open: true, Booked: none, Remaining: none}}},
-		"a label on a closed booking": {labels: map[string]string{prefix + "train": "team"}, annotations: map[string]string{prefix + "train": closed},
-			want: []Booking{{Key: "train", Namespace: "team", UID: "2", Open: true, Booked: none, Remaining: none, Since: noon}}},
+		"a record that cannot be read": {labels: map[string]string{prefix + "train": "team"},
+			annotations: map[string]string{prefix + "train": "?"},
+			want:        []Booking{{Key: "train", Namespace: "team", Open: true, Booked: none, Remaining: none}}},
+		"a label on a closed booking": {labels: map[string]string{prefix + "train": "team"},
+			annotations: map[string]string{prefix + "train": closed},
+			want:        []Booking{{Key: "train", Namespace: "team", UID: "2", Open: true, Booked: none, Remaining: none, Since: noon}}},
 	} {
 		if diff := cmp.Diff(tt.want, BookingsOn(tt.labels, tt.annotations)); diff != "" {
 			t.Errorf("%s: read (-want +got)\n%s", name, diff)

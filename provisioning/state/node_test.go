@@ -315,7 +315,8 @@ func TestWhatIsKnownOfAMachine(t *testing.T) {
 func TestDaemonSets(t *testing.T) {
 	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "agent", UID: "1"}}
 	spec := &d.Spec.Template.Spec
-	spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}
+	spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}
 	spec.NodeSelector = map[string]string{"gpu": "true"}
 	spec.Affinity = &corev1.Affinity{
 		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
@@ -327,6 +328,7 @@ func TestDaemonSets(t *testing.T) {
 	onPods := NewDaemonSet(d)
 	spec.HostNetwork = true
 	onHost := NewDaemonSet(d)
+	const noSchedule, noExecute = corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute
 	taint := func(key string, effect corev1.TaintEffect) []corev1.Taint {
 		return []corev1.Taint{{Key: key, Effect: effect}}
 	}
@@ -339,11 +341,11 @@ func TestDaemonSets(t *testing.T) {
 		{"a node without its label", nil, nil, false, false},
 		{"a node of its label", map[string]string{"gpu": "true"}, nil, true, true},
 		{"in a zone that it avoids", map[string]string{"gpu": "true", "zone": "b"}, nil, false, false},
-		{"a taint that it does not tolerate", map[string]string{"gpu": "true"}, taint("team", corev1.TaintEffectNoSchedule), false, false},
-		{"unready", map[string]string{"gpu": "true"}, taint(corev1.TaintNodeNotReady, corev1.TaintEffectNoExecute), true, true},
-		{"low on memory", map[string]string{"gpu": "true"}, taint(corev1.TaintNodeMemoryPressure, corev1.TaintEffectNoSchedule), true, true},
-		{"without network", map[string]string{"gpu": "true"}, taint(corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule), false, true},
-		{"cordoned", map[string]string{"gpu": "true"}, taint(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule), true, true},
+		{"a taint that it does not tolerate", map[string]string{"gpu": "true"}, taint("team", noSchedule), false, false},
+		{"unready", map[string]string{"gpu": "true"}, taint(corev1.TaintNodeNotReady, noExecute), true, true},
+		{"low on memory", map[string]string{"gpu": "true"}, taint(corev1.TaintNodeMemoryPressure, noSchedule), true, true},
+		{"without network", map[string]string{"gpu": "true"}, taint(corev1.TaintNodeNetworkUnavailable, noSchedule), false, true},
+		{"cordoned", map[string]string{"gpu": "true"}, taint(corev1.TaintNodeUnschedulable, noSchedule), true, true},
 	} {
 		pods, host := onPods.RunsOn("a", tc.labels, tc.taints), onHost.RunsOn("a", tc.labels, tc.taints)
 		if pods != tc.pods || host != tc.onHost {
