@@ -37,7 +37,8 @@ func TestLimitRangesOfANamespace(t *testing.T) {
 			corev1.LimitRangeItem{Type: corev1.LimitTypePersistentVolumeClaim, Max: list("storage", "1Gi")}),
 		"b": limitRange("b",
 			corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: list("cpu", "3", "memory", "2Gi", "gpu", "8"),
-				Min: list("cpu", "2", "gpu", "1"), MaxLimitRequestRatio: list("cpu", "2"), Default: list("cpu", "3", "memory", "1Gi"), DefaultRequest: list("cpu", "2")}),
+				Min: list("cpu", "2", "gpu", "1"), MaxLimitRequestRatio: list("cpu", "2"),
+				Default: list("cpu", "3", "memory", "1Gi"), DefaultRequest: list("cpu", "2")}),
 	})
 	want := PodRules{
 		Container: corev1.LimitRangeItem{Max: list("cpu", "3", "memory", "1Gi", "gpu", "8"), Min: list("cpu", "2", "gpu", "1"),
