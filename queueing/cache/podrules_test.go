@@ -74,7 +74,7 @@ func TestDefaultsOfANamespace(t *testing.T) {
 	s.Delete(edited)
 	expect("once it is deleted", 0)
 	if len(s.Namespaces) > 0 {
-		t.Errorf("known namespaces are %v, of which none has anything", s.Namespaces)
+		t.Errorf("namespaces without objects are kept: %v", s.Namespaces)
 	}
 }
 
