@@ -19,6 +19,8 @@ func TestMessageCountsGroupsOfAnotherKind(t *testing.T) {
 			"group spot: dry; 2 other groups cannot run such pods (labels, taints, size or capacity type)"},
 		{"a group that misfits two podSets counts once", []Reason{dry, misfit("a"), misfit("a")},
 			"group spot: dry; 1 other group cannot run such pods (labels, taints, size or capacity type)"},
+		{"nothing else is said without a misfit", []Reason{dry}, "group spot: dry"},
+		{"three misfits are said", []Reason{misfit("a"), misfit("b"), misfit("c")}, "group a: labels; group b: labels; group c: labels"},
 		{"where there is nothing else, the first are said", []Reason{misfit("a"), misfit("b"), misfit("c"), misfit("d")},
 			"group a: labels; group b: labels; group c: labels; 1 other group cannot run such pods (labels, taints, size or capacity type)"},
 	} {

@@ -90,3 +90,19 @@ func TestAReducedPodIsReadAsTheWholeOne(t *testing.T) {
 		})
 	}
 }
+
+// TestVolumesOfAReducedPod: claims and data on the node count, files from the API server only take memory.
+func TestVolumesOfAReducedPod(t *testing.T) {
+	p := &corev1.Pod{}
+	for name, source := range map[string]corev1.VolumeSource{
+		"config": {ConfigMap: &corev1.ConfigMapVolumeSource{}}, "secret": {Secret: &corev1.SecretVolumeSource{}},
+		"token": {Projected: &corev1.ProjectedVolumeSource{}}, "labels": {DownwardAPI: &corev1.DownwardAPIVolumeSource{}},
+		"data": {PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}},
+	} {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+	}
+	Reduce(p)
+	if len(p.Spec.Volumes) != 1 || p.Spec.Volumes[0].Name != "data" {
+		t.Errorf("kept are %v, want data", p.Spec.Volumes)
+	}
+}

@@ -269,7 +269,7 @@ func progressOf(r *Request, v View) map[CallKey]*progress {
 		if p.waitsFor == "" {
 			p.waitsFor = fmt.Sprintf("node %s %s", n.Name, why)
 		}
-		if at := n.ReadySince.Add(readyGrace); n.Ready && !n.ReadySince.IsZero() && v.Now.Before(at) {
+		if at := n.ReadySince.Add(readyGrace); n.Ready && v.Now.Before(at) {
 			again = when.Earliest(again, at)
 		} else if n.Ready && !n.ReadySince.IsZero() && p.blocked == "" {
 			p.blocked = sayBlocked(n, why, taints, r)

@@ -9,7 +9,7 @@ import (
 
 // withDefaults returns the list with the missing defaults added.
 func withDefaults(list, defaults corev1.ResourceList) corev1.ResourceList {
-	out := make(corev1.ResourceList, len(list)+len(defaults))
+	out := corev1.ResourceList{}
 	maps.Copy(out, defaults)
 	maps.Copy(out, list)
 	return out

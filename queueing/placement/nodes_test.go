@@ -20,6 +20,12 @@ func roomOf(n int64) nodegroups.Resources {
 	return nodegroups.Resources{"cpu": n * 1000, corev1.ResourcePods: 110}
 }
 
+// requiring has a required node affinity of one term.
+func requiring(term corev1.NodeSelectorTerm) *corev1.PodSpec {
+	return &corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}}}}
+}
+
 // TestDomainsOfSeveralNodesFitByNode: the domains of a Topology without kubernetes.io/hostname have several nodes, and a pod still needs
 // room on one node that suits it.
 func TestDomainsOfSeveralNodesFitByNode(t *testing.T) {
@@ -60,6 +66,16 @@ func TestDomainsOfSeveralNodesFitByNode(t *testing.T) {
 			Request{Count: 3, Pod: cpu(1), Topology: required, Spec: &corev1.PodSpec{NodeSelector: map[string]string{"disk": "ssd"}}}, Placement{
 				Reason: `topology "racks" allows to fit only 2 out of 3 pod(s). Total nodes: 2; excluded: nodeSelector: 1`,
 				Best:   Domain{[]string{"b", "r"}, 2}}},
+		"a node affinity": {tree(2, func(n *corev1.Node) { n.Labels["disk"] = "ssd" }),
+			Request{Count: 3, Pod: cpu(1), Topology: required, Spec: requiring(corev1.NodeSelectorTerm{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"ssd"}}}})},
+			Placement{Reason: `topology "racks" allows to fit only 2 out of 3 pod(s). Total nodes: 2; excluded: affinity: 1`,
+				Best: Domain{[]string{"b", "r"}, 2}}},
+		"a node affinity by name": {tree(2, nil),
+			Request{Count: 3, Pod: cpu(1), Topology: required, Spec: requiring(corev1.NodeSelectorTerm{
+				MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n1"}}}})},
+			Placement{Reason: `topology "racks" allows to fit only 2 out of 3 pod(s). Total nodes: 2; excluded: affinity: 1`,
+				Best: Domain{[]string{"b", "r"}, 2}}},
 		"unconstrained": {tree(2, nil), Request{Count: 1, Pod: cpu(3), Topology: &kueue.PodSetTopologyRequest{Unconstrained: new(true)}}, Placement{
 			Reason: `topology "racks" doesn't allow to fit any of 1 pod(s). Total nodes: 2; excluded: resource "cpu": 2`,
 			Best:   Domain{[]string{"b", "r"}, 0}}},
@@ -105,6 +121,19 @@ func TestAssignmentsCountInTheirDomain(t *testing.T) {
 	}
 	if tree.Snapshot().Fits([]Domain{{domain[0].Values, 2}}, cpu(4)) {
 		t.Error("Fits forgets what is used of the domain")
+	}
+}
+
+// TestUsageThatEndsLeavesNothing: a tree lives for months, and its Workloads come and go.
+func TestUsageThatEndsLeavesNothing(t *testing.T) {
+	tree := NewTree("racks", hostLevels, nil)
+	first, second := []Domain{{[]string{"n0"}, 2}, {[]string{"gone"}, 1}}, []Domain{{[]string{"n0"}, 1}}
+	tree.AddUsage(first, cpu(1), 1)
+	tree.AddUsage(second, cpu(1), 1)
+	tree.AddUsage(first, cpu(1), -1)
+	tree.AddUsage(second, cpu(1), -1)
+	if len(tree.usage) > 0 {
+		t.Errorf("when all have ended, %v is in use", tree.usage)
 	}
 }
 

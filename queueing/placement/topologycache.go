@@ -324,7 +324,9 @@ func (c *TopologyCache) removeHost(s *nodeInfo) {
 
 // SameNode reports whether two versions of a node are equal in all fields that the cache uses.
 func SameNode(a, b *corev1.Node) bool {
-	return schedulable(a) == schedulable(b) && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
+	// A cordoned node is not schedulable, and it is lost once it is not Ready.
+	return a.Spec.Unschedulable == b.Spec.Unschedulable && isReady(a) == isReady(b) &&
+		maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
 		equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints) && equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable)
 }
 

@@ -98,3 +98,22 @@ ondemand: ExceedsMaxQuota gpu asks 4 of 2 free, 2 short; whole 2, 0 to be borrow
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
+
+// TestHoldersUseWhatIsShort: Workloads that use only what is free, or what could never be enough, would end in vain.
+func TestHoldersUseWhatIsShort(t *testing.T) {
+	w := queues.New()
+	w.Set(queues.Flavor("spot", nil))
+	w.Set(queues.Flavor("small", nil))
+	w.Set(queues.LocalQueue("main", "team", ""))
+	w.Set(queues.ClusterQueue(t, "team", nil, "spot cpu=8 gpu=4\nsmall cpu=8 gpu=3"))
+	w.Set(w.Workload(t, "gpus", map[string]string{"gpu": "1", "select": "spot"}))
+	w.Set(w.Workload(t, "cores", map[string]string{"cpu": "2", "select": "spot"}))
+	w.Set(w.Workload(t, "aside", map[string]string{"gpu": "1", "select": "small"}))
+	w.Cycles(t)
+	w.Set(w.Workload(t, "train", map[string]string{"gpu": "4", "cpu": "2"})) // all of the quota of one flavor
+	w.Cycles(t)
+	e, _ := w.State.Explain(w.Find(t, "train").UID, w.Now)
+	if len(e.Holders) != 1 || e.Holders[0].Workload.Name != "gpus" || len(e.Holders[0].Usage) != 1 {
+		t.Errorf("holders are %+v, want gpus with its GPU", e.Holders)
+	}
+}

@@ -16,7 +16,7 @@ type TopologyShortage struct {
 	// PodSet that cannot be placed, with Pods pods.
 	PodSet kueue.PodSetReference
 	Pods   int32
-	// Domain of the requested level that fits the most pods; without values if no node matches.
+	// Domain of the requested level that fits the most pods; without values if the flavor has no nodes.
 	Domain placement.Domain
 	// Short is the request of the pods that do not fit there. It is nil if the pods may be in several domains.
 	Short nodegroups.Resources
