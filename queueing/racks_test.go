@@ -100,7 +100,7 @@ func (w *racks) copied() *queueing.State {
 func (w *racks) label(t *testing.T, r *rand.Rand, name string, cpus int) {
 	rack := string(rune('a' + r.IntN(3)))
 	w.cpus[name], w.rack[name] = cpus, rack
-	w.World.Nodes(t, name, map[string]string{"pool": "gpu", "rack": rack, "cpu": strconv.Itoa(cpus)})
+	w.Nodes(t, name, map[string]string{"pool": "gpu", "rack": rack, "cpu": strconv.Itoa(cpus)})
 }
 
 // shake has something happen.
@@ -121,7 +121,7 @@ func (w *racks) shake(t *testing.T, r *rand.Rand) {
 		w.nodes++
 		name, cpus := fmt.Sprintf("node-%d", w.nodes), 1+r.IntN(4)
 		w.bare[name] = cpus
-		w.World.Nodes(t, name, map[string]string{"pool": "gpu", "cpu": strconv.Itoa(cpus)})
+		w.Nodes(t, name, map[string]string{"pool": "gpu", "cpu": strconv.Itoa(cpus)})
 	case 2:
 		name := fmt.Sprintf("node-%d", 1+r.IntN(w.nodes+1))
 		if cpus, is := w.bare[name]; is {

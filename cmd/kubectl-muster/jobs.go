@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -147,7 +148,7 @@ func (n noJobsOf) print(p *printer) error {
 }
 
 // MarshalJSON writes an empty list of jobs.
-func (noJobsOf) MarshalJSON() ([]byte, error) { return []byte("[]"), nil }
+func (noJobsOf) MarshalJSON() ([]byte, error) { return json.Marshal(jobList{}) }
 
 func (l jobList) print(p *printer) error {
 	if len(l) == 0 {

@@ -287,10 +287,6 @@ func editedStatus(w *queues.World, s *source, status *kueue.WorkloadStatus) {
 	}
 }
 
-func conditionTrue(t string) metav1.Condition {
-	return metav1.Condition{Type: t, Status: metav1.ConditionTrue, Reason: "Edited", Message: "by hand"}
-}
-
 // TestWhatAHandLeaves: after the status of a Workload that ran was edited, it starts over as a whole, or its status reports what is
 // wrong.
 func TestWhatAHandLeaves(t *testing.T) {

@@ -51,18 +51,19 @@ func TestLooks(t *testing.T) {
 			if v.name == "cost" {
 				tab.reads("#budgets + .picture", "spent")
 			}
-			if v.name == "queue" {
+			switch v.name {
+			case "queue":
 				tab.must(tab.eval("document.querySelector('#line').scrollIntoView()", nil))
 				tab.picture("line-"+s.name, false)
 				tab.click(".rows .row:nth-child(4)")
 				tab.reads("dialog .sentence", "It ")
 				tab.picture("explain-"+s.name, false)
-			} else if v.name == "jobs" {
+			case "jobs":
 				tab.picture("jobs-"+s.name+"-whole", true)
 				tab.click(".gantt .gantt-row .link")
 				tab.reads("dialog .over-time", "running")
 				tab.picture("job-"+s.name, false)
-			} else {
+			default:
 				tab.picture(v.name+"-"+s.name+"-whole", true)
 			}
 			tab.quiet(home)

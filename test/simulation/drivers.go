@@ -208,10 +208,10 @@ func (w *world) noteDevices(o client.Object, deleted bool) {
 // deviceInventories are what the machines of a group may have.
 var deviceInventories = map[string][]v1alpha1.DevicePool{
 	"four GPUs on two roots": {{Driver: gpuDriver, Devices: []v1alpha1.Device{
-		wholeGPU("gpu-a", 2, "A", "root-0"), wholeGPU("gpu-b", 2, "A", "root-1"),
+		twoGPUs("gpu-a", "A", "root-0"), twoGPUs("gpu-b", "A", "root-1"),
 	}}},
 	"two GPUs beside two others": {{Driver: gpuDriver, Devices: []v1alpha1.Device{
-		wholeGPU("gpu-a", 2, "A", "root-0"), wholeGPU("gpu-b", 2, "B", "root-1"),
+		twoGPUs("gpu-a", "A", "root-0"), twoGPUs("gpu-b", "B", "root-1"),
 	}}},
 	"two GPUs in partitions": {{Driver: gpuDriver, SharedCounters: []resourcev1.CounterSet{memoryOf("gpu-0", 4), memoryOf("gpu-1", 4)},
 		Devices: slices.Concat(partitioned("gpu-0"), partitioned("gpu-1"))}},
@@ -222,8 +222,8 @@ const gpuDriver = "gpu.example.com"
 // inventoryNames are the keys of deviceInventories in order.
 var inventoryNames = slices.Sorted(maps.Keys(deviceInventories))
 
-func wholeGPU(name string, count int32, model, root string) v1alpha1.Device {
-	return v1alpha1.Device{Name: name, Count: count, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
+func twoGPUs(name, model, root string) v1alpha1.Device {
+	return v1alpha1.Device{Name: name, Count: 2, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
 		"kind": {StringValue: new("gpu")}, "model": {StringValue: &model}, "resource.kubernetes.io/pcieRoot": {StringValue: &root}}}
 }
 

@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -59,7 +60,7 @@ func (s *Server) chosenSpend(ctx context.Context, r *http.Request) (by string, w
 func (s *Server) spend(ctx context.Context, _ *decision, r *http.Request) (spendView, error) {
 	by, window, days, spend, err := s.chosenSpend(ctx, r)
 	out := spendView{By: by, Window: int(window.Seconds()), Days: days, Spend: []spendSeries{}}
-	if known, ok := err.(refusal); ok && known.status == http.StatusServiceUnavailable {
+	if known := (refusal{}); errors.As(err, &known) && known.status == http.StatusServiceUnavailable {
 		out.Why, out.Days = known.why, []string{}
 		return out, nil
 	}
