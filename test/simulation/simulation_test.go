@@ -115,16 +115,25 @@ var required = []string{
 }
 
 func TestRandomScenarios(t *testing.T) {
+	shown := playRandom(t, func(seed uint64) result { return simulate(t, seed) })
+	wantShown(t, shown, required...)
+	logShown(t, shown)
+}
+
+// playRandom plays the random scenarios, and returns how many of them show each feature. With -seed it plays that of the seed alone, prints
+// its trace, and skips the rest of the test.
+func playRandom(t *testing.T, play func(seed uint64) result) (shown map[string]int) {
+	t.Helper()
 	if *replay >= 0 {
-		r := simulate(t, uint64(*replay))
+		r := play(uint64(*replay))
 		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
 		r.report(t, uint64(*replay), 0)
-		return
+		t.SkipNow()
 	}
-	shown := map[string]int{}
+	shown = map[string]int{}
 	tail := 60
-	for seed := *from; seed < *from+uint64(*runs); seed++ {
-		r := simulate(t, seed)
+	for seed := *from; seed < *from+uint64(max(1, *runs)); seed++ {
+		r := play(seed)
 		r.report(t, seed, tail)
 		if len(r.problems) > 0 {
 			tail = max(0, tail-20) // the first lines are the history of the shown ones
@@ -133,11 +142,22 @@ func TestRandomScenarios(t *testing.T) {
 			shown[f]++
 		}
 	}
-	for _, f := range required {
+	return shown
+}
+
+// wantShown fails the test if no scenario shows one of the features. Few scenarios need not show them all.
+func wantShown(t *testing.T, shown map[string]int, features ...string) {
+	t.Helper()
+	for _, f := range features {
 		if shown[f] == 0 && *runs >= 500 {
 			t.Errorf("no scenario shows this feature: %s", f)
 		}
 	}
+}
+
+// logShown logs which part of the scenarios shows each feature.
+func logShown(t *testing.T, shown map[string]int) {
+	t.Helper()
 	var table strings.Builder
 	for _, f := range slices.Sorted(maps.Keys(shown)) {
 		fmt.Fprintf(&table, "\n%6.1f%% %s", 100*float64(shown[f])/float64(*runs), f)
@@ -163,94 +183,39 @@ func byClaim(a *generator) { a.withClaims = true }
 // TestRandomScenariosByClaim: drivers publish the devices of machines, and pods claim them. Pools are late, incomplete, empty or one short,
 // devices get taints, and slices vanish under pods, with all faults of other scenarios. A request that is Provisioned has devices.
 func TestRandomScenariosByClaim(t *testing.T) {
-	if *replay >= 0 {
-		r := simulateScenario(t, uint64(*replay), 0, byClaim)
-		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
-		r.report(t, uint64(*replay), 0)
-		return
-	}
-	shown := map[string]int{}
-	for seed := *from; seed < *from+uint64(max(1, *runs)); seed++ {
-		r := simulateScenario(t, seed, 0, byClaim)
-		r.report(t, seed, 40)
-		for f := range r.features {
-			shown[f]++
-		}
-	}
-	for _, f := range []string{
+	shown := playRandom(t, func(seed uint64) result { return simulateScenario(t, seed, 0, byClaim) })
+	wantShown(t, shown,
 		"Provisioned=True CapacityIsFound", "Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed",
 		"attempt in several groups", "attempt shares machines", "machine replaced", "rollback because of Timeout", "node booked by several",
 		"claim allocated", "devices of a booking judged", "device tainted", "rule taints devices", "generation bumped", "slices vanished",
 		"slices vanished under pods", "driver fault empty", "driver fault short", "driver fault two books", "crash", "crash in a call",
-		"watch broken",
-	} {
-		if shown[f] == 0 && *runs >= 500 {
-			t.Errorf("no scenario shows this feature: %s", f)
-		}
-	}
-	var table strings.Builder
-	for _, f := range slices.Sorted(maps.Keys(shown)) {
-		fmt.Fprintf(&table, "\n%6.1f%% %s", 100*float64(shown[f])/float64(*runs), f)
-	}
-	t.Logf("Of %d scenarios, these show:%s", *runs, table.String())
+		"watch broken")
+	logShown(t, shown)
 }
 
 // TestRandomScenariosByClaimInRacks: gangs that claim devices must be in one rack, as GPUs of one NVLink clique are. A gang is in one rack
 // and has its devices, or has no machine.
 func TestRandomScenariosByClaimInRacks(t *testing.T) {
 	theme := func(a *generator) { a.inRacks, a.withClaims = true, true }
-	if *replay >= 0 {
-		r := simulateScenario(t, uint64(*replay), 0, theme)
-		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
-		r.report(t, uint64(*replay), 0)
-		return
-	}
-	shown := map[string]int{}
-	for seed := *from; seed < *from+uint64(max(1, *runs)); seed++ {
-		r := simulateScenario(t, seed, 0, theme)
-		r.report(t, seed, 40)
-		for f := range r.features {
-			shown[f]++
-		}
-	}
-	for _, f := range []string{
+	shown := playRandom(t, func(seed uint64) result { return simulateScenario(t, seed, 0, theme) })
+	wantShown(t, shown,
 		"request Provisioned in one rack", "pod bound in one rack", "devices of a booking judged", "claim allocated", "slices vanished under pods",
-		"rollback because of Scattered", "gang repaired",
-	} {
-		if shown[f] == 0 && *runs >= 500 {
-			t.Errorf("no scenario shows this feature: %s", f)
-		}
-	}
+		"rollback because of Scattered", "gang repaired")
 }
 
 // TestRandomScenariosInRacks: gangs must be in one rack, and clouds spread their machines over uneven racks, report racks late, and lose
 // racks, with all faults of other scenarios. A gang is in one rack or has no machine. Machines elsewhere are terminated at once.
 func TestRandomScenariosInRacks(t *testing.T) {
-	if *replay >= 0 {
-		r := simulateScenario(t, uint64(*replay), 0, inRacks)
-		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
-		r.report(t, uint64(*replay), 0)
-		return
-	}
-	shown := map[string]int{}
 	var all scatter
-	for seed := *from; seed < *from+uint64(max(1, *runs)); seed++ {
+	shown := playRandom(t, func(seed uint64) result {
 		r := simulateScenario(t, seed, 0, inRacks)
-		r.report(t, seed, 40)
-		for f := range r.features {
-			shown[f]++
-		}
 		all.machines, all.total, all.worst = all.machines+r.scatter.machines, all.total+r.scatter.total, max(all.worst, r.scatter.worst)
-	}
-	for _, f := range []string{
+		return r
+	})
+	wantShown(t, shown,
 		"request Provisioned in one rack", "pod bound in one rack", "machine of another rack terminated", "rollback because of Scattered", "rollback because of Timeout", "machine replaced",
 		"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "crash", "crash in a call",
-		"gang under repair", "gang repaired", "gang repaired in any rack", "slice lost as a whole, and gang repaired", "machine for a gang that has begun", "gang stopped after a repair began", "CapacityRevoked=True MachineLost",
-	} {
-		if shown[f] == 0 && *runs >= 500 {
-			t.Errorf("no scenario shows this feature: %s", f)
-		}
-	}
+		"gang under repair", "gang repaired", "gang repaired in any rack", "slice lost as a whole, and gang repaired", "machine for a gang that has begun", "gang stopped after a repair began", "CapacityRevoked=True MachineLost")
 	t.Logf("gangs under repair in %d scenarios, repaired in %d, stopped in %d, stopped at once in %d", shown["gang under repair"],
 		shown["gang repaired"],
 		shown["gang stopped after a repair began"], shown["CapacityRevoked=True MachineLost"]-shown["gang stopped after a repair began"])
@@ -288,20 +253,7 @@ func sharers(t *testing.T, theme func(*generator)) {
 		}
 		return r
 	}
-	if *replay >= 0 {
-		r := play(uint64(*replay))
-		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
-		r.report(t, uint64(*replay), 0)
-		return
-	}
-	shown := map[string]int{}
-	for seed := *from; seed < *from+uint64(*runs); seed++ {
-		r := play(seed)
-		r.report(t, seed, 40)
-		for f := range r.features {
-			shown[f]++
-		}
-	}
+	shown := playRandom(t, play)
 	for _, f := range []string{
 		"attempt shares machines", "attempt launches and shares machines", "node booked by several", "machine terminated",
 	} {
