@@ -199,7 +199,8 @@ func TestRandomScenariosByClaimInRacks(t *testing.T) {
 	theme := func(a *generator) { a.inRacks, a.withClaims = true, true }
 	shown := playRandom(t, func(seed uint64) result { return simulateScenario(t, seed, 0, theme) })
 	wantShown(t, shown,
-		"request Provisioned in one rack", "pod bound in one rack", "devices of a booking judged", "claim allocated", "slices vanished under pods",
+		"request Provisioned in one rack", "pod bound in one rack", "devices of a booking judged", "claim allocated",
+		"slices vanished under pods",
 		"rollback because of Scattered", "gang repaired")
 }
 
@@ -213,9 +214,11 @@ func TestRandomScenariosInRacks(t *testing.T) {
 		return r
 	})
 	wantShown(t, shown,
-		"request Provisioned in one rack", "pod bound in one rack", "machine of another rack terminated", "rollback because of Scattered", "rollback because of Timeout", "machine replaced",
+		"request Provisioned in one rack", "pod bound in one rack", "machine of another rack terminated",
+		"rollback because of Scattered", "rollback because of Timeout", "machine replaced",
 		"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "crash", "crash in a call",
-		"gang under repair", "gang repaired", "gang repaired in any rack", "slice lost as a whole, and gang repaired", "machine for a gang that has begun", "gang stopped after a repair began", "CapacityRevoked=True MachineLost")
+		"gang under repair", "gang repaired", "gang repaired in any rack", "slice lost as a whole, and gang repaired",
+		"machine for a gang that has begun", "gang stopped after a repair began", "CapacityRevoked=True MachineLost")
 	t.Logf("gangs under repair in %d scenarios, repaired in %d, stopped in %d, stopped at once in %d", shown["gang under repair"],
 		shown["gang repaired"],
 		shown["gang stopped after a repair began"], shown["CapacityRevoked=True MachineLost"]-shown["gang stopped after a repair began"])
