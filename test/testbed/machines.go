@@ -87,9 +87,10 @@ func (s *Site) BreakDown(node string) {
 	if !s.Get(m) {
 		s.Fatalf("machine %s is gone", node)
 	}
+	before := client.MergeFrom(m.DeepCopy())
 	m.Status.Phase, m.Status.Reason, m.Status.TerminatedAt = kwokv1alpha1.MachineTerminated,
 		kwokv1alpha1.ReasonSpotReclaimed, new(metav1.Now())
-	if err := s.Kube.Status().Update(s.Context(), m); err != nil {
+	if err := s.Kube.Status().Patch(s.Context(), m, before); err != nil {
 		s.Fatal(err)
 	}
 	s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
