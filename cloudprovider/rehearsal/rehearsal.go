@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -75,8 +77,7 @@ type Launch struct {
 	Patience time.Duration
 	// Nodes returns the provider IDs of the nodes that are Ready; nil to wait only until the machines run.
 	Nodes func(context.Context) (map[string]bool, error)
-	// Pause waits between two checks.
-	Pause func(context.Context, time.Duration)
+	Clock clock.Clock
 	// Report is called with each step that has ended.
 	Report func(Step)
 }
@@ -126,8 +127,6 @@ func (l *Launch) Run(ctx context.Context, p cloudprovider.Provider) error {
 type run struct {
 	*Launch
 	provider cloudprovider.Provider
-	// passed is how long the rehearsal has waited.
-	passed time.Duration
 
 	mu sync.Mutex
 	// seen are the machines and holds of the launch, by name.
@@ -158,9 +157,9 @@ func (r *run) machines() (out []cloudprovider.Machine) {
 }
 
 func (r *run) step(name string, do func() (string, error)) error {
-	began := r.passed
+	began := r.Clock.Now()
 	says, err := do()
-	r.Report(Step{Name: name, Took: r.passed - began, Says: says, Err: err})
+	r.Report(Step{Name: name, Took: r.Clock.Since(began), Says: says, Err: err})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -169,17 +168,23 @@ func (r *run) step(name string, do func() (string, error)) error {
 
 // until waits until so returns true, within the patience.
 func (r *run) until(ctx context.Context, so func() bool) error {
-	for waited := time.Duration(0); !so(); waited += between {
-		if waited >= r.Patience {
+	for began := r.Clock.Now(); !so(); r.pause(ctx) {
+		if r.Clock.Since(began) >= r.Patience {
 			return fmt.Errorf("not within %s", r.Patience)
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		r.Pause(ctx, between)
-		r.passed += between
 	}
 	return nil
+}
+
+// pause waits until the next check.
+func (r *run) pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-r.Clock.After(between):
+	}
 }
 
 // launch repeats the call until the cloud has made the machines or refused them.
@@ -242,9 +247,11 @@ func (r *run) join(ctx context.Context) (string, error) {
 // terminate terminates all machines and holds of the launch, until lists have shown none for a while.
 func (r *run) terminate(ctx context.Context) (string, error) {
 	var last error
-	quiet, ended, since := time.Duration(0), map[string]bool{}, r.listedAt()
+	ended, since := map[string]bool{}, r.listedAt()
 	bound := r.Patience + calm
-	for waited := time.Duration(0); waited < bound; waited += between {
+	began := r.Clock.Now()
+	quietSince := began
+	for ; r.Clock.Since(began) < bound; r.pause(ctx) {
 		var names []string
 		for _, m := range r.machines() {
 			names = append(names, m.Name)
@@ -252,16 +259,15 @@ func (r *run) terminate(ctx context.Context) (string, error) {
 				ended[m.Name] = true
 			}
 		}
-		if quiet += between; len(names) > 0 {
-			quiet, since = 0, r.listedAt()
+		if len(names) > 0 {
+			since = r.listedAt()
 			last = r.provider.Terminate(ctx, r.Group.Name, names)
+			quietSince = r.Clock.Now()
 		}
 		// A cloud whose lists fail shows nothing, whatever is left.
-		if quiet >= calm && (since.IsZero() || r.listedAt().After(since)) {
+		if r.Clock.Since(quietSince) >= calm && (since.IsZero() || r.listedAt().After(since)) {
 			return fmt.Sprintf("%d machines were terminated; nothing of the launch was listed for %s after that", len(ended), calm), nil
 		}
-		r.Pause(ctx, between)
-		r.passed += between
 	}
 	var left []string
 	for _, m := range r.machines() {

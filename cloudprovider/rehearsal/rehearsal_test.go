@@ -7,7 +7,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"k8s.io/utils/clock"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -17,6 +20,8 @@ import (
 
 // cloud is one whose machines run at once, unless something is wrong.
 type cloud struct {
+	slow time.Duration // of a launch
+
 	mu      sync.Mutex
 	alive   map[string]cloudprovider.Machine
 	observe func(cloudprovider.Machine)
@@ -31,6 +36,7 @@ type cloud struct {
 }
 
 func (c *cloud) Launch(_ context.Context, r cloudprovider.LaunchRequest) (out []cloudprovider.Machine, _ error) {
+	<-time.After(c.slow)
 	if c.refusal != nil {
 		return nil, c.refusal
 	}
@@ -96,6 +102,7 @@ func TestRun(t *testing.T) {
 		left  int
 	}{
 		{name: "all goes well", cloud: &cloud{}, nodes: map[string]bool{"id-0": true, "id-1": true}},
+		{name: "the cloud answers late", cloud: &cloud{slow: time.Minute}, nodes: map[string]bool{"id-0": true, "id-1": true}},
 		{name: "the cloud refuses", cloud: &cloud{refusal: refusal}, want: []string{"launch: VcpuLimitExceeded"}},
 		{name: "machines do not run", cloud: &cloud{boots: true}, want: []string{"run: not within 1m0s"}},
 		{name: "a node does not join", cloud: &cloud{}, nodes: map[string]bool{"id-0": true}, want: []string{"join: not within 1m0s"}},
@@ -104,27 +111,31 @@ func TestRun(t *testing.T) {
 		{name: "lists fail, so that nothing is proved", cloud: &cloud{unlisted: true}, nodes: map[string]bool{"id-0": true, "id-1": true},
 			want: []string{"terminate: the cloud has not listed", "look for machines of launch t yourself"}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			c := tc.cloud
 			c.alive = map[string]cloudprovider.Machine{}
 			var steps []string
+			took := map[string]time.Duration{}
 			l := Launch{
 				Group: &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}, Machines: 2, Token: "t", Patience: time.Minute,
 				Nodes:  func(context.Context) (map[string]bool, error) { return tc.nodes, nil },
-				Pause:  func(context.Context, time.Duration) {},
-				Report: func(s Step) { steps = append(steps, s.Name) },
+				Clock:  clock.RealClock{},
+				Report: func(s Step) { steps, took[s.Name] = append(steps, s.Name), s.Took },
 			}
 			err := l.Run(t.Context(), c)
 			if (err == nil) != (len(tc.want) == 0) {
-				t.Errorf("the error is %v", err)
+				t.Errorf("%s: the error is %v", tc.name, err)
 			}
 			for _, part := range tc.want {
 				if err != nil && !strings.Contains(err.Error(), part) {
-					t.Errorf("the error is %q, which does not say %q", err, part)
+					t.Errorf("%s: the error is %q, which does not say %q", tc.name, err, part)
 				}
 			}
+			if took["launch"] < c.slow {
+				t.Errorf("%s: the launch is said to have taken %s, and took %s", tc.name, took["launch"], c.slow)
+			}
 			if len(c.alive) != tc.left || steps[len(steps)-1] != "terminate" {
-				t.Errorf("%d machines are left, want %d; the steps were %v", len(c.alive), tc.left, steps)
+				t.Errorf("%s: %d machines are left, want %d; the steps were %v", tc.name, len(c.alive), tc.left, steps)
 			}
 		})
 	}

@@ -16,6 +16,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -308,12 +310,7 @@ func (c *cloudCheck) rehearse(ctx context.Context, p cloudprovider.Provider, kub
 	}
 	l := rehearsal.Launch{
 		Group: g, Machines: c.launch, Token: "cloud-check-" + string(uuid.NewUUID()), Patience: c.timeout,
-		Pause: func(ctx context.Context, d time.Duration) {
-			select {
-			case <-ctx.Done():
-			case <-time.After(d):
-			}
-		},
+		Clock: clock.RealClock{},
 		Report: func(s rehearsal.Step) {
 			step := reportedStep{Step: s.Name, Seconds: s.Took.Seconds(), Says: s.Says}
 			if s.Err != nil {
