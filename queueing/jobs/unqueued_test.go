@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -391,6 +392,34 @@ func TestBindingsThatAreMissing(t *testing.T) {
 	c.RecordUsers = true
 	if err := (&bindings.Binder{Client: g.c, Config: c, Webhook: true}).Start(t.Context()); err != nil {
 		t.Errorf("with a webhook: %v", err)
+	}
+}
+
+// TestTheRightsOfTheChartBefore do not have the binding that records users, which an upgrade of the chart adds: without it Muster starts
+// where users are not recorded, and nowhere else.
+func TestTheRightsOfTheChartBefore(t *testing.T) {
+	for _, tt := range []struct {
+		forbidden string
+		config    config.Config
+		starts    bool
+	}{
+		{bindings.Users, config.Config{}, true},
+		{bindings.Users, config.Config{RecordUsers: true}, false},
+		{bindings.Unqueued, config.Config{}, false},
+		{bindings.Default, config.Config{}, false},
+	} {
+		g := newRig(t)
+		kube := interceptor.NewClient(g.c, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object,
+			patch client.Patch, options ...client.PatchOption) error {
+			if o.GetName() == tt.forbidden {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "mutatingadmissionpolicybindings"}, o.GetName(), nil)
+			}
+			return c.Patch(ctx, o, patch, options...)
+		}})
+		tt.config.SetDefaults("muster-system")
+		if err := (&bindings.Binder{Client: kube, Config: tt.config}).Start(t.Context()); (err == nil) != tt.starts {
+			t.Errorf("without the right to %s, and recordUsers %t: %v", tt.forbidden, tt.config.RecordUsers, err)
+		}
 	}
 }
 

@@ -121,8 +121,8 @@ func (b *Binder) Start(ctx context.Context) error {
 		name := binding.GetName()
 		switch err := b.bind(ctx, binding, namespaces[name]); {
 		case err == nil || isMissing(err) && needed[name] == "":
-		// The rights may be those of a chart before this policy, which selects no namespace as it is installed.
-		case apierrors.IsForbidden(err) && namespaces[name] == Nowhere:
+		// The rights may be those of a chart before this policy, whose binding selects no namespace as it is installed.
+		case apierrors.IsForbidden(err) && name == Users && !b.Config.RecordUsers:
 		case isMissing(err):
 			return fmt.Errorf("%s is true, which needs the policies in deploy/policies/jobs.yaml: install them, in a "+
 				"cluster without mutating admission policies with the webhook (`muster manifests --webhook`, --webhook-bind-address), "+
