@@ -54,6 +54,24 @@ export function once(f) {
   };
 }
 
+// follow loads data whenever what is chosen changes, which is in the address, and has the inputs show it.
+export function follow(chosen, inputs, load) {
+  let shown = JSON.stringify(chosen());
+  const refresh = once(load);
+  inputs();
+  return {
+    refresh,
+    changed() {
+      const now = JSON.stringify(chosen());
+      if (now !== shown) {
+        shown = now;
+        inputs();
+        refresh().catch(() => {});
+      }
+    },
+  };
+}
+
 // table has a heading for each row, and the columns of numbers aligned as such.
 export function table(head, numbers, rows) {
   const kind = (i) => (numbers.includes(i) ? 'number' : null);

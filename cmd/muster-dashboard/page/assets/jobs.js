@@ -1,6 +1,6 @@
 // Jobs: those that have or had quota, over time, by queue.
 
-import { el, once } from './dom.js';
+import { el, follow } from './dom.js';
 import { count, plural } from './format.js';
 import { axisOf, bar, legend, words } from './phases.js';
 
@@ -29,7 +29,6 @@ export function mount(root, app) {
       el('div', { class: 'picture' }, el('div', { class: 'gantt-row', 'aria-hidden': 'true' }, el('div', {}), axis, el('div', { class: 'wide' })), queues)));
 
   const chosen = () => ({ window: app.params.get('window') ?? '', q: app.params.get('q') ?? '' });
-  let shown = JSON.stringify(chosen());
 
   function inputs() {
     const { window, q } = chosen();
@@ -62,22 +61,12 @@ export function mount(root, app) {
       queues.replaceChildren(el('p', { class: 'nothing' }, chosen().q ? 'No job matches.' : `No job had quota in the last ${period}. Those that wait for it are in the view Queue.`));
     }
   }
-  inputs();
 
-  const refresh = once(async () => {
-    data = await app.get('jobs', chosen());
-    draw();
-  });
   return {
-    refresh,
+    ...follow(chosen, inputs, async () => {
+      data = await app.get('jobs', chosen());
+      draw();
+    }),
     redraw: () => data && draw(),
-    changed() {
-      const now = JSON.stringify(chosen());
-      if (now !== shown) {
-        shown = now;
-        inputs();
-        refresh().catch(() => {});
-      }
-    },
   };
 }

@@ -1,6 +1,6 @@
 // Spend over time: what was spent each day, as stacked columns.
 
-import { el, once, table } from './dom.js';
+import { el, follow, table } from './dom.js';
 import { count, usd } from './format.js';
 
 const periods = [[7 * 86400, '7 days'], [35 * 86400, '5 weeks']];
@@ -22,7 +22,6 @@ export function spendOverTime(app) {
   const node = el('section', { 'aria-labelledby': 'spend-over-time' },
     el('div', { class: 'title' }, el('h2', { id: 'spend-over-time' }, 'Spend over time'), el('div', { class: 'tools' }, by, period, file)), body);
   const chosen = () => ({ window: app.params.get('period') ?? '', by: app.params.get('by') ?? '' });
-  let shown = JSON.stringify(chosen());
 
   function inputs() {
     const { window, by: kind } = chosen();
@@ -72,22 +71,12 @@ export function spendOverTime(app) {
       }).concat([['All', usd(total), '100 %']])),
       el('p', { class: 'small muted' }, 'Days are those of UTC. ', data.by === 'user' ? 'Idle machines are no user’s.' : ''));
   }
-  inputs();
 
-  const refresh = once(async () => {
-    data = await app.get('spend', chosen());
-    draw();
-  });
   return {
     node,
-    refresh,
-    changed() {
-      const now = JSON.stringify(chosen());
-      if (now !== shown) {
-        shown = now;
-        inputs();
-        refresh().catch(() => {});
-      }
-    },
+    ...follow(chosen, inputs, async () => {
+      data = await app.get('spend', chosen());
+      draw();
+    }),
   };
 }
