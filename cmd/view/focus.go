@@ -68,11 +68,11 @@ func focusRow(c *history.Cost, of history.Offering, cluster, job string) (map[st
 	if err != nil {
 		return nil, err
 	}
-	hours, usd := decimal(c.Milliseconds*1000/3600), decimal(c.MicroUSD)
+	hours, usd := Decimal(c.Milliseconds*1000/3600), Decimal(c.MicroUSD)
 	provider := strings.ToUpper(cmp.Or(of.Provider, "unknown"))
 	row := map[string]string{
 		"AvailabilityZone": of.Zone, "RegionId": of.Region, "SkuId": of.MachineType, "Tags": string(tags),
-		"BilledCost": usd, "ContractedCost": usd, "EffectiveCost": usd, "ListCost": decimal(c.ListMicroUSD),
+		"BilledCost": usd, "ContractedCost": usd, "EffectiveCost": usd, "ListCost": Decimal(c.ListMicroUSD),
 		"BillingAccountId": cluster, "BillingAccountName": "Kubernetes cluster " + cluster, "BillingCurrency": "USD",
 		"BillingPeriodStart": focusTime(month), "BillingPeriodEnd": focusTime(month.AddDate(0, 1, 0)),
 		"ChargePeriodStart": focusTime(day), "ChargePeriodEnd": focusTime(day.AddDate(0, 0, 1)),
@@ -91,5 +91,5 @@ func focusRow(c *history.Cost, of history.Offering, cluster, job string) (map[st
 
 func focusTime(t time.Time) string { return t.Format(time.RFC3339) }
 
-// decimal writes an amount without an exponent.
-func decimal(millionths int64) string { return fmt.Sprintf("%d.%06d", millionths/1e6, millionths%1e6) }
+// Decimal writes millionths as an amount without an exponent.
+func Decimal(millionths int64) string { return fmt.Sprintf("%d.%06d", millionths/1e6, millionths%1e6) }

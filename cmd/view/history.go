@@ -129,17 +129,9 @@ var SumsBy = []string{"queue", "namespace", "user", "week"}
 func (p *Past) Sums(by string) []PastSum {
 	out := map[string]*PastSum{}
 	of := func(namespace, queue, user string, at time.Time) *PastSum {
-		name := ""
-		switch {
-		case by == "week":
+		name := payerOf(by, namespace, queue, user)
+		if by == "week" {
 			name = history.WeekOf(at).String()
-		case by == "user":
-			name = user
-		case namespace == "":
-		case by == "queue":
-			name = namespace + "/" + queue
-		default:
-			name = namespace
 		}
 		if out[name] == nil {
 			out[name] = &PastSum{Of: name}
@@ -231,17 +223,21 @@ func (p *Past) Daily(by string, from, to time.Time) (days []string, spend []Dail
 // nameOf names what a cost is of, by one of DailySpendBy.
 func nameOf(c *history.Cost, by string) string {
 	switch by {
-	case "queue":
-		if c.Namespace == "" {
-			return ""
-		}
-		return c.Namespace + "/" + c.Queue
-	case "user":
-		return c.User
 	case "group":
 		return c.Group
 	case "purpose":
 		return c.Purpose
 	}
-	return c.Namespace
+	return payerOf(by, c.Namespace, c.Queue, c.User)
+}
+
+// payerOf names the user, the LocalQueue or the namespace of a job, or of a cost.
+func payerOf(by, namespace, queue, user string) string {
+	switch {
+	case by == "user":
+		return user
+	case by == "queue" && namespace != "":
+		return namespace + "/" + queue
+	}
+	return namespace
 }

@@ -135,7 +135,7 @@ func (p *Picture) NodesIn(group string) *Nodes {
 func (p *Picture) nodeLine(n *state.Node) NodeLine {
 	l := NodeLine{Name: n.Name, Group: n.Group}
 	l.State, l.Words = p.nodeState(n)
-	l.Words = strings.Join(append(nonEmpty(l.Words), nonEmpty(taintedOn(n))...), "; ")
+	l.Words = strings.Join(slices.DeleteFunc([]string{l.Words, taintedOn(n)}, func(s string) bool { return s == "" }), "; ")
 	for _, name := range n.Allocatable.Names() {
 		d := NodeDevices{Resource: name, Capacity: n.Allocatable[name]}
 		if !nodegroups.Extended(name) || d.Capacity <= 0 {
@@ -178,14 +178,6 @@ func (p *Picture) nodeLine(n *state.Node) NodeLine {
 	}
 	slices.Sort(l.ClusterQueues)
 	return l
-}
-
-// nonEmpty returns the text as a list, or none.
-func nonEmpty(text string) []string {
-	if text == "" {
-		return nil
-	}
-	return []string{text}
 }
 
 // taintedOn says which published devices of a node are kept from claims; empty for none.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/history"
@@ -24,7 +25,7 @@ type JobPhase struct {
 func PhasesOf(w *kueue.Workload) []JobPhase {
 	out := []JobPhase{{State: Waiting, From: w.CreationTimestamp.Time}}
 	begin := func(state JobState, condition string) {
-		if c := apimeta.FindStatusCondition(w.Status.Conditions, condition); apimeta.IsStatusConditionTrue(w.Status.Conditions, condition) {
+		if c := apimeta.FindStatusCondition(w.Status.Conditions, condition); c != nil && c.Status == metav1.ConditionTrue {
 			out = begun(out, state, c.LastTransitionTime.Time)
 		}
 	}

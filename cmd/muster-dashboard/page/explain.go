@@ -53,12 +53,13 @@ func (s *Server) explain(ctx context.Context, d *decision, r *http.Request) (*ex
 	past, _ := s.recorded(ctx) // what there is to say without it is said
 	ended := endedJob(past, name)
 	w := d.picture.WorkloadNamed(name.namespace, name.name)
-	if w == nil && ended == nil {
+	switch {
+	case w != nil:
+	case ended != nil:
+		return explainEnded(ended, now), nil
+	default:
 		return nil, refusal{http.StatusNotFound, fmt.Sprintf("Workload %s in namespace %s no longer exists: its job was deleted.", name.name,
 			name.namespace)}
-	}
-	if w == nil {
-		return explainEnded(ended, now), nil
 	}
 	d.explaining.Lock()
 	defer d.explaining.Unlock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/cmd/view"
+	"github.com/muster-dev/muster/queueing/history"
 	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -103,7 +104,7 @@ func (s *Server) jobs(ctx context.Context, d *decision, r *http.Request) (jobsVi
 			out.Running++
 		case view.Starting:
 			out.Starting++
-		case view.Failed, view.Finished, view.JobState(cancelled):
+		case view.Failed, view.Finished, view.JobState(history.Cancelled):
 			out.Ended++
 		}
 		n, known := at[b.queue]
@@ -120,9 +121,6 @@ func (s *Server) jobs(ctx context.Context, d *decision, r *http.Request) (jobsVi
 	slices.SortFunc(out.Queues, func(a, b queueOf) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
-
-// cancelled is the state of a job that was deleted before it had ended, as the history calls it.
-const cancelled = "Cancelled"
 
 // barsOf are the jobs that have or had quota, in no order: those whose Workload is there, and those of the history.
 func barsOf(p *view.Picture, past *view.Past) (out []jobBar) {

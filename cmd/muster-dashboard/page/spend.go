@@ -1,13 +1,12 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -34,36 +33,37 @@ type spendSeries struct {
 	Sum  float64   `json:"sum"`
 }
 
-// chosenSpend is what a request selects of the history.
-func (s *Server) chosenSpend(ctx context.Context, r *http.Request) (by string, window time.Duration, days []string, spend []view.DailySpend,
-	err error) {
-	if by = r.URL.Query().Get("by"); by == "" {
-		by = view.DailySpendBy[0]
-	}
+// spendChoice reads what a request selects of the history.
+func spendChoice(r *http.Request) (by string, window time.Duration, err error) {
+	by = cmp.Or(r.URL.Query().Get("by"), view.DailySpendBy[0])
 	if !slices.Contains(view.DailySpendBy, by) {
-		return by, 0, nil, nil, refusal{http.StatusBadRequest, fmt.Sprintf("by: %q is not supported: use one of %s", by,
+		return "", 0, refusal{http.StatusBadRequest, fmt.Sprintf("by: %q is not supported: use one of %s", by,
 			strings.Join(view.DailySpendBy, ", "))}
 	}
-	if window, err = windowOf(r.URL.Query().Get("window"), spendWindows); err != nil {
-		return by, 0, nil, nil, err
-	}
-	past, err := s.recorded(ctx)
-	if err != nil {
-		return by, window, nil, nil, refusal{http.StatusServiceUnavailable, err.Error()}
-	}
+	window, err = windowOf(r.URL.Query().Get("window"), spendWindows)
+	return by, window, err
+}
+
+// daily returns the spend of each day of the window, today included.
+func (s *Server) daily(past *view.Past, by string, window time.Duration) (days []string, spend []view.DailySpend) {
 	now := s.config.Clock.Now()
-	days, spend = past.Daily(by, now.Add(24*time.Hour-window), now)
-	return by, window, days, spend, nil
+	return past.Daily(by, now.Add(24*time.Hour-window), now)
 }
 
 // spend answers with what was spent each day.
 func (s *Server) spend(ctx context.Context, _ *decision, r *http.Request) (spendView, error) {
-	by, window, days, spend, err := s.chosenSpend(ctx, r)
-	out := spendView{By: by, Window: int(window.Seconds()), Days: days, Spend: []spendSeries{}}
-	if known := (refusal{}); errors.As(err, &known) && known.status == http.StatusServiceUnavailable {
-		out.Why, out.Days = known.why, []string{}
+	by, window, err := spendChoice(r)
+	if err != nil {
+		return spendView{}, err
+	}
+	out := spendView{By: by, Window: int(window.Seconds()), Days: []string{}, Spend: []spendSeries{}}
+	past, err := s.recorded(ctx)
+	if err != nil {
+		out.Why = err.Error()
 		return out, nil
 	}
+	days, spend := s.daily(past, by, window)
+	out.Days = days
 	for _, d := range spend {
 		one := spendSeries{Name: d.Of, Sum: float64(d.Sum) / microUSD, USD: make([]float64, len(days))}
 		for i, n := range d.MicroUSD {
@@ -71,16 +71,22 @@ func (s *Server) spend(ctx context.Context, _ *decision, r *http.Request) (spend
 		}
 		out.Spend = append(out.Spend, one)
 	}
-	return out, err
+	return out, nil
 }
 
 // spendCSV writes the same as a file: a row for each day and name, to the millionth of a USD.
 func (s *Server) spendCSV(w http.ResponseWriter, r *http.Request) {
-	by, _, days, spend, err := s.chosenSpend(r.Context(), r)
+	by, window, err := spendChoice(r)
 	if err != nil {
 		fail(w, err)
 		return
 	}
+	past, err := s.recorded(r.Context())
+	if err != nil {
+		fail(w, refusal{http.StatusServiceUnavailable, err.Error()})
+		return
+	}
+	days, spend := s.daily(past, by, window)
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=\"spend-by-%s.csv\"", by))
 	w.Header().Set("Cache-Control", "no-store")
@@ -89,7 +95,7 @@ func (s *Server) spendCSV(w http.ResponseWriter, r *http.Request) {
 	for i, day := range days {
 		for _, d := range spend {
 			if n := d.MicroUSD[i]; n != 0 {
-				_ = out.Write([]string{day, inert(d.Of), strconv.FormatInt(n/microUSD, 10) + fmt.Sprintf(".%06d", n%microUSD)})
+				_ = out.Write([]string{day, inert(d.Of), view.Decimal(n)})
 			}
 		}
 	}
