@@ -17,14 +17,14 @@ import (
 // ClusterQueue and the Workloads pending there say so, and what to do about it.
 func TestACapacityCheckNeedsAProvisioner(t *testing.T) {
 	for name, tt := range map[string]struct {
-		alone  bool
-		check  map[string]string
-		status metav1.ConditionStatus
-		tells  string
+		alone   bool
+		check   map[string]string
+		status  metav1.ConditionStatus
+		message string
 	}{
-		"with the provisioner":                   {status: metav1.ConditionTrue, tells: "is active"},
-		"without it":                             {alone: true, status: metav1.ConditionFalse, tells: "run muster with --provisioning=true, or use a check of kueue.x-k8s.io/provisioning-request"},
-		"a check of Kueue's, which others serve": {alone: true, check: map[string]string{"config": "theirs"}, status: metav1.ConditionTrue, tells: "is active"},
+		"with the provisioner":                   {status: metav1.ConditionTrue, message: "is active"},
+		"without it":                             {alone: true, status: metav1.ConditionFalse, message: "run muster with --provisioning=true, or use a check of kueue.x-k8s.io/provisioning-request"},
+		"a check of Kueue's, which others serve": {alone: true, check: map[string]string{"config": "theirs"}, status: metav1.ConditionTrue, message: "is active"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := queues.WithCapacityCheck(t)
@@ -43,14 +43,14 @@ func TestACapacityCheckNeedsAProvisioner(t *testing.T) {
 			w.Set(w.Workload(t, "train", map[string]string{"gpu": "1"}))
 			w.Cycles(t)
 			report := w.State.Report(w.Now)
-			if c := report.Checks["capacity"].Conditions[0]; c.Status != tt.status || !strings.Contains(c.Message, tt.tells) {
-				t.Errorf("the check is Active=%s: %s; want %s: %s", c.Status, c.Message, tt.status, tt.tells)
+			if c := report.Checks["capacity"].Conditions[0]; c.Status != tt.status || !strings.Contains(c.Message, tt.message) {
+				t.Errorf("the check is Active=%s: %s; want %s: %s", c.Status, c.Message, tt.status, tt.message)
 			}
 			if c := report.ClusterQueues["team"].Conditions[0]; c.Status != tt.status {
 				t.Errorf("the queue is Active=%s: %s, want %s", c.Status, c.Message, tt.status)
 			}
 			train, active := w.Find(t, "train"), tt.status == metav1.ConditionTrue
-			if workload.HasQuota(train) != active || !active && !strings.Contains(train.Status.Conditions[0].Message, tt.tells) {
+			if workload.HasQuota(train) != active || !active && !strings.Contains(train.Status.Conditions[0].Message, tt.message) {
 				t.Errorf("the workload has quota: %v, and is told %v", workload.HasQuota(train), train.Status.Conditions)
 			}
 		})
@@ -69,11 +69,11 @@ func TestAMissingTopologyIsReported(t *testing.T) {
 	w.Set(of)
 	topology := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks"}}
 	topology.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: corev1.LabelHostname}}
-	expect := func(when string, status metav1.ConditionStatus, reason, tells string) {
+	expect := func(when string, status metav1.ConditionStatus, reason, message string) {
 		t.Helper()
 		w.Cycles(t)
 		if c := w.State.Report(w.Now).ClusterQueues["team"].Conditions[0]; c.Status != status || c.Reason != reason ||
-			!strings.Contains(c.Message, tells) {
+			!strings.Contains(c.Message, message) {
 			t.Errorf("%s the queue is Active=%s, %s: %s", when, c.Status, c.Reason, c.Message)
 		}
 	}
@@ -91,15 +91,15 @@ func TestWhatIsWrongWithChecksBeginsWithKueuesWords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		controller string
 		flavors    []kueue.ResourceFlavorReference
-		tells      string
+		message    string
 	}{
-		"two that are missing": {tells: "Can't admit new workloads: references missing AdmissionCheck(s): check1,check2;"},
+		"two that are missing": {message: "Can't admit new workloads: references missing AdmissionCheck(s): check1,check2;"},
 		"two that are inactive": {controller: "example.com/approve",
-			tells: "Can't admit new workloads: references inactive AdmissionCheck(s): check1,check2: "},
+			message: "Can't admit new workloads: references inactive AdmissionCheck(s): check1,check2: "},
 		"two of other clusters": {controller: kueue.MultiKueueControllerName,
-			tells: "Can't admit new workloads: Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: check1,check2;"},
+			message: "Can't admit new workloads: Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: check1,check2;"},
 		"two of other clusters for one flavor": {controller: kueue.MultiKueueControllerName, flavors: []kueue.ResourceFlavorReference{"spot"},
-			tells: "; Cannot specify MultiKueue AdmissionCheck per flavor, found: check1;"},
+			message: "; Cannot specify MultiKueue AdmissionCheck per flavor, found: check1;"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := queues.WithCapacityCheck(t)
@@ -116,8 +116,8 @@ func TestWhatIsWrongWithChecksBeginsWithKueuesWords(t *testing.T) {
 			}
 			w.Set(cq)
 			w.Cycles(t)
-			if c := w.State.Report(w.Now).ClusterQueues["team"].Conditions[0]; !strings.Contains(c.Message, tt.tells) {
-				t.Errorf("the queue is Active=%s, %s: %s; want %q in it", c.Status, c.Reason, c.Message, tt.tells)
+			if c := w.State.Report(w.Now).ClusterQueues["team"].Conditions[0]; !strings.Contains(c.Message, tt.message) {
+				t.Errorf("the queue is Active=%s, %s: %s; want %q in it", c.Status, c.Reason, c.Message, tt.message)
 			}
 		})
 	}

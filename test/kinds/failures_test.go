@@ -1,7 +1,6 @@
 package kinds
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -92,14 +91,7 @@ func TestEveryOperatorRestartsWithinItsQuota(t *testing.T) {
 func (f failure) run(s *site) {
 	s.queue()
 	job := f.create(s)
-	state := func() string {
-		w := f.workload(s, job)
-		if w == nil {
-			return fmt.Sprint("no Workload; status ", job.Object["status"])
-		}
-		return fmt.Sprintf("pods %v; status %v; Workload %+v", s.pods(), job.Object["status"], w.Status.Conditions)
-	}
-	until := func(wish string, holds func() bool) { s.Helper(); s.Within(patience, wish, holds, state) }
+	until := func(wish string, holds func() bool) { s.Helper(); f.until(s, job, wish, holds) }
 	sum := 0
 	until("all pods run", func() bool {
 		w := f.workload(s, job)
@@ -124,7 +116,7 @@ func (f failure) run(s *site) {
 	})
 	w := f.workload(s, job)
 	if w.UID != first.UID || meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted) {
-		s.Errorf("it was queued again: %s", state())
+		s.Errorf("it was queued again: %s", f.state(s, job))
 	}
 	if again := s.machines(); !f.moves && !slices.Equal(machines, again) {
 		s.Errorf("it had the machines %v, and has %v", machines, again)

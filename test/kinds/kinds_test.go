@@ -123,14 +123,7 @@ func (s *site) queue() {
 func (x story) run(s *site) {
 	s.queue()
 	job := x.create(s)
-	state := func() string {
-		w := x.workload(s, job)
-		if w == nil {
-			return fmt.Sprint("no Workload; status ", job.Object["status"])
-		}
-		return fmt.Sprintf("pods %v; status %v; Workload %+v, annotations %v", s.pods(), job.Object["status"], w.Status.Conditions, w.Annotations)
-	}
-	until := func(wish string, holds func() bool) { s.Helper(); s.Within(patience, wish, holds, state) }
+	until := func(wish string, holds func() bool) { s.Helper(); x.until(s, job, wish, holds) }
 
 	until("it is queued with its pod sets", func() bool {
 		w := x.workload(s, job)
@@ -176,6 +169,21 @@ func (x story) run(s *site) {
 	until("nothing is left", func() bool {
 		return len(s.pods(corev1.PodPending, corev1.PodRunning)) == 0 && len(s.Left(s.Name+"-cpu"))+len(s.Left(s.Name+"-gpu")) == 0
 	})
+}
+
+// until waits for a step of several controllers.
+func (x story) until(s *site, job *unstructured.Unstructured, wish string, holds func() bool) {
+	s.Helper()
+	s.Within(patience, wish, holds, func() string { return x.state(s, job) })
+}
+
+// state describes a job, its pods and its Workload.
+func (x story) state(s *site, job *unstructured.Unstructured) string {
+	w := x.workload(s, job)
+	if w == nil {
+		return fmt.Sprint("no Workload; status ", job.Object["status"])
+	}
+	return fmt.Sprintf("pods %v; status %v; Workload %+v, annotations %v", s.pods(), job.Object["status"], w.Status.Conditions, w.Annotations)
 }
 
 // create creates the objects of the sample, and returns the queued one.

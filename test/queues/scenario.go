@@ -32,7 +32,7 @@ import (
 //	topology NAME levels=(LABEL,...)
 //	node NAME [pool=FLAVOR] [count=N] [taint=KEY[:EFFECT]] [unready] [LABEL=V] RESOURCE=QUANTITY ...     (N of them, numbered; label rack and those with a slash)
 //	gone NAME [topology]                (a node, or a Topology, is deleted)
-//	vanished [soon=(NODE,...)] [many=(NODE,...)]   (which of those that are gone the provisioner thinks may come back; none)
+//	vanished [soon=(NODE,...)] [many=(NODE,...)]   (the lost nodes that may come back according to the provisioner; without arguments none)
 //	places NAME                         (where the pods of a workload go)
 //	pod NAME node=NODE [workload=NAME podset=NAME] [leaving] RESOURCE=QUANTITY ...  (of no Workload where none is named; done takes it away)
 //	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
