@@ -4,7 +4,6 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/placement"
-	"github.com/muster-dev/muster/queueing/preemption"
 	"github.com/muster-dev/muster/queueing/quota"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -55,15 +54,15 @@ func (s *Cache) add(w *Workload) {
 	}
 	s.charge(w)
 	if w.Queue != nil && w.Phase == Reserving {
-		w.Queue.WithQuota[w.Object.UID] = w
-		w.Candidate = candidate(w)
+		w.Queue.setRunning(w, +1)
 	}
 }
 
 // preemptionState is the part of a Workload with quota that decides whether others may preempt or replace it.
 type preemptionState struct {
-	queue            *ClusterQueue
-	admitted         bool
+	queue *ClusterQueue
+	// replaceable: it is admitted, and a slice may replace it.
+	replaceable      bool
 	evicted          bool
 	priority         int32
 	reserved, queued int64
@@ -74,7 +73,7 @@ func (w *Workload) preemptionState() preemptionState {
 	if w.Phase != Reserving || w.Queue == nil {
 		return preemptionState{}
 	}
-	return preemptionState{w.Queue, w.admitted, workload.IsEvicted(w.Object), w.Priority,
+	return preemptionState{w.Queue, w.admitted && workload.IsElastic(w.Object), workload.IsEvicted(w.Object), w.Priority,
 		workload.ReservedSince(w.Object).UnixNano(), w.Since.UnixNano()}
 }
 
@@ -83,8 +82,7 @@ func (s *Cache) remove(w *Workload) {
 	if q := w.Queue; q != nil {
 		switch w.Phase {
 		case Reserving:
-			delete(q.WithQuota, w.Object.UID)
-			w.Candidate = preemption.Workload{}
+			q.setRunning(w, -1)
 		case Pending:
 			q.Remove(w)
 		}

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/preemption"
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
@@ -83,8 +85,14 @@ type ClusterQueue struct {
 	releasedIn int
 	// Inadmissible are the results for Workloads that still wait. They hold until quota or machines are released.
 	Inadmissible map[EquivalenceClass]*Inadmissible
-	// WithQuota are the Workloads with quota.
-	WithQuota map[types.UID]*Workload
+	// shortages, shortPriority and quotaOnly cache LeastShortages; shortages is nil if they are not known.
+	shortages     []Shortage
+	shortPriority int32
+	quotaOnly     bool
+	// WithQuota are the Workloads with quota. priorities counts them by priority, and evicted those that are evicted.
+	WithQuota  map[types.UID]*Workload
+	priorities map[int32]int
+	evicted    int
 	// Requested is the sum of what the pending Workloads request.
 	Requested Sums
 	// Skipped are the Workloads whose preemption candidates were all preempted for others in the last cycle.
@@ -107,6 +115,7 @@ func newQueue(cq *kueue.ClusterQueue) *ClusterQueue {
 		Unevaluated:  map[types.UID]*Workload{},
 		Inadmissible: map[EquivalenceClass]*Inadmissible{},
 		WithQuota:    map[types.UID]*Workload{},
+		priorities:   map[int32]int{},
 		Requested:    Sums{},
 		Skipped:      map[types.UID]bool{},
 	}
@@ -131,12 +140,14 @@ func (q *ClusterQueue) Push(w *Workload) {
 	q.Pending.ReplaceOrInsert(w)
 	q.Unevaluated[w.Object.UID] = w
 	w.EvaluatedIn = 0
+	w.unrefuse()
 }
 
 // Drop removes a Workload from the pending ones.
 func (q *ClusterQueue) Drop(w *Workload) {
 	q.Pending.Delete(w)
 	delete(q.Unevaluated, w.Object.UID)
+	w.unrefuse()
 }
 
 // Remove removes a Workload that no longer waits and got no quota. Workloads that were inadmissible because of it may
@@ -160,13 +171,61 @@ func (q *ClusterQueue) RequeueInadmissible(cycle int) {
 
 // Reevaluate forgets the results, so that all Workloads are evaluated again as far as this cycle gets.
 func (q *ClusterQueue) Reevaluate() {
-	clear(q.Inadmissible)
+	q.dropInadmissible()
 	q.WaitsForCapacity, q.WaitsForTopology, q.AllUnevaluated = false, false, true
 }
 
 // HasUnevaluated reports whether a Workload has to be evaluated.
 func (q *ClusterQueue) HasUnevaluated() bool {
 	return len(q.Unevaluated) > 0 || q.AllUnevaluated && q.Pending.Len() > 0
+}
+
+// sortedUnevaluated returns the Workloads that are new or changed, in order.
+func (q *ClusterQueue) sortedUnevaluated() []*Workload {
+	return slices.SortedFunc(maps.Values(q.Unevaluated), Compare)
+}
+
+// ToEvaluate returns the Workloads that have to be evaluated, in order.
+func (q *ClusterQueue) ToEvaluate(all bool) []*Workload {
+	if !all && !q.AllUnevaluated && len(q.Unevaluated) < q.Pending.Len() {
+		return q.sortedUnevaluated()
+	}
+	out := make([]*Workload, 0, q.Pending.Len())
+	q.Pending.Ascend(func(w *Workload) bool { out = append(out, w); return true })
+	return out
+}
+
+// setRunning adds or removes a Workload with quota.
+func (q *ClusterQueue) setRunning(w *Workload, by int) {
+	if by > 0 {
+		q.WithQuota[w.Object.UID] = w
+		w.Candidate = candidate(w)
+	} else {
+		delete(q.WithQuota, w.Object.UID)
+	}
+	if q.priorities[w.Candidate.Priority] += by; q.priorities[w.Candidate.Priority] == 0 {
+		delete(q.priorities, w.Candidate.Priority)
+	}
+	if w.Candidate.Evicted {
+		q.evicted += by
+		q.Tree.evicted += by
+	}
+	if by < 0 {
+		w.Candidate = preemption.Workload{}
+	}
+}
+
+// HasCandidates reports whether a policy may allow a Workload of the priority to preempt one of the queue.
+func (q *ClusterQueue) HasCandidates(policy kueue.PreemptionPolicy, priority int32) bool {
+	if q.evicted > 0 || policy == kueue.PreemptionPolicyAny {
+		return len(q.WithQuota) > 0
+	}
+	for p := range q.priorities {
+		if p < priority || p == priority && policy == kueue.PreemptionPolicyLowerOrNewerEqualPriority {
+			return true
+		}
+	}
+	return false
 }
 
 // MarkEvaluated replaces the map: clearing one that was once large stays expensive.

@@ -22,11 +22,16 @@ type Tree struct {
 	MissedCandidates bool
 	// HeadReservations is the quota reserved for heads in the last cycle.
 	HeadReservations []HeadReservation
-	// MessagesOutdated: quota was used since the messages of some Workloads said how much is free. At RequeueAt all
+	// MessagesOutdated: quota was used or released since the messages of some Workloads said how much is free. At RequeueAt all
 	// are evaluated again to update them; zero if the messages are current.
 	MessagesOutdated bool
 	RequeueAt        time.Time
+	// evicted counts the Workloads with quota that are evicted.
+	evicted int
 }
+
+// HasEvicted reports whether quota of an evicted Workload is about to be released.
+func (t *Tree) HasEvicted() bool { return t.evicted > 0 }
 
 // messagesMayLag is how long the message of a Workload may be outdated.
 const messagesMayLag = 10 * time.Second
@@ -34,6 +39,11 @@ const messagesMayLag = 10 * time.Second
 // noteUsage records that usage has grown.
 func (t *Tree) noteUsage() {
 	t.MessagesOutdated = t.MessagesOutdated || slices.ContainsFunc(t.Queues, func(q *ClusterQueue) bool { return len(q.Inadmissible) > 0 })
+}
+
+// RefreshDue reports whether it is time to update the messages.
+func (t *Tree) RefreshDue(now time.Time) bool {
+	return !t.RequeueAt.IsZero() && !now.Before(t.RequeueAt)
 }
 
 // ScheduleRequeue sets the time at which Workloads with outdated messages are evaluated again.

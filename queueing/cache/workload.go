@@ -106,6 +106,8 @@ type Workload struct {
 	// running is the usage of its job: its own, or that of the slice that it replaces, once that is admitted; nil
 	// otherwise.
 	running quota.Amounts
+	// refusedBy is the result that it waits with; nil if it has to be evaluated, or no result lasts.
+	refusedBy *Inadmissible
 	// Busy: a verdict on it is being applied.
 	Busy bool
 	// EvaluatedIn is the cycle that evaluated it last; zero if it is new or has changed since.

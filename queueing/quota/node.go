@@ -37,6 +37,8 @@ type resourceNode struct {
 	// usage of a ClusterQueue is the usage of its Workloads. That of a cohort is what its children use beyond their
 	// local quota.
 	usage total
+	// borrowers counts the children that borrow.
+	borrowers int
 	// unquoted: neither the node nor a child has quota. The entry exists only while there is usage.
 	unquoted bool
 }
@@ -163,9 +165,12 @@ func (n *Node) Sub(usage Amounts) {
 func (n *Node) change(fr FlavorResource, by func(*total)) {
 	for {
 		c := n.cell(fr)
-		before := c.drawn()
+		before, borrowed := c.drawn(), c.borrows(0)
 		by(&c.usage)
 		after := c.drawn()
+		if n.parent != nil && c.borrows(0) != borrowed {
+			n.parent.cell(fr).addBorrower(borrowed)
+		}
 		if c.unquoted && c.usage == (total{}) {
 			delete(n.resources, fr)
 		}
@@ -256,7 +261,36 @@ func (n *Node) Free(amounts Amounts) Amounts {
 
 // Borrows reports whether the node would exceed its subtree quota if it used v more.
 func (n *Node) Borrows(fr FlavorResource, v int64) bool {
-	return nodegroups.Plus(n.Usage(fr), v) > n.Subtree(fr)
+	c := n.resources[fr]
+	return c != nil && c.borrows(v) || c == nil && v > 0
+}
+
+func (c *resourceNode) borrows(v int64) bool { return nodegroups.Plus(c.usage.amount(), v) > c.subtree }
+
+// addBorrower counts one more child that borrows, or one less.
+func (c *resourceNode) addBorrower(less bool) {
+	if less {
+		c.borrowers--
+	} else {
+		c.borrowers++
+	}
+}
+
+// OthersBorrow reports whether a node that is not on the path from n to the root borrows, while its parent is on it.
+func (n *Node) OthersBorrow(fr FlavorResource) bool {
+	for ; n.parent != nil; n = n.parent {
+		others := 0
+		if c := n.parent.resources[fr]; c != nil {
+			others = c.borrowers
+		}
+		if n.Borrows(fr, 0) {
+			others--
+		}
+		if others > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // BorrowingLevel returns how high in the tree v more would be borrowed: 0 within the node's own quota, otherwise the

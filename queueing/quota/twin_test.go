@@ -50,6 +50,18 @@ func (w *twin) usage(fr FlavorResource) int64 {
 
 func (w *twin) drawn(fr FlavorResource) int64 { return max(0, w.usage(fr)-w.kept(fr)) }
 
+// othersBorrow reports whether a node beside the path to the root borrows.
+func (w *twin) othersBorrow(fr FlavorResource) bool {
+	for ; w.parent != nil; w = w.parent {
+		for _, c := range w.parent.children {
+			if c != w && c.usage(fr) > c.subtree(fr) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // slack is by how much the limits of this one node are kept; negative where they
 // are not.
 func (w *twin) slack(fr FlavorResource) int64 {
@@ -321,6 +333,7 @@ func TestTreeAgreesWithItsTwin(t *testing.T) {
 			"available": {at.node.Available(fr), translated(at.available(fr))},
 			"potential": {at.node.Potential(fr), translated(at.potential(fr))},
 			"borrows":   {at.node.Borrows(fr, v), at.usage(fr)+v > at.subtree(fr)},
+			"others":    {at.node.OthersBorrow(fr), at.othersBorrow(fr)},
 			"distance":  {queue.node.BorrowingLevel(fr, v), queue.distance(fr, v)},
 			"within":    {queue.node.WithinReclaimable(fr, v), queue.within(fr, v)},
 			"resource":  {got.Resource, resource},

@@ -41,8 +41,7 @@ func (s *Cycle) Run() (out []lifecycle.Verdict) {
 	s.startBudget()
 	for _, t := range s.cache.Trees {
 		t.ScheduleRequeue(s.now)
-		t.QuotaReleased = t.QuotaReleased || !t.RequeueAt.IsZero() && !s.now.Before(t.RequeueAt)
-		if t.QuotaReleased || slices.ContainsFunc(t.Queues, (*cache.ClusterQueue).HasUnevaluated) {
+		if t.QuotaReleased || t.RefreshDue(s.now) || slices.ContainsFunc(t.Queues, (*cache.ClusterQueue).HasUnevaluated) {
 			out = append(out, s.scheduleTree(t)...)
 		}
 		t.ScheduleRequeue(s.now)

@@ -46,7 +46,7 @@ func (d *treeIterator) markInadmissible(l *queueIterator, r *inadmissible) {
 // equivalenceClass is called for every pending Workload whenever quota is released. For most it does not read the
 // object.
 func (s *Cycle) equivalenceClass(q *cache.ClusterQueue, w *cache.Workload) cache.EquivalenceClass {
-	out := cache.EquivalenceClass{Shape: w.Shape, Terms: s.checks.LikeTerms(q, w)}
+	out := cache.EquivalenceClass{Shape: w.Shape, Priority: w.Priority, Terms: s.checks.LikeTerms(q, w)}
 	if s.capacity != nil && len(s.capacity.Budgets) > 0 {
 		out.Tenant = w.Tenant()
 	}

@@ -70,6 +70,9 @@ type treeIterator struct {
 type queueIterator struct {
 	queue   *cache.ClusterQueue
 	pending []*cache.Workload
+	// unexpanded: quota was released, and it is not known yet which Workloads it may help. pending is the first of the
+	// queue then, and borrowingLevel the lowest that any may have.
+	unexpanded bool
 	// assignment is the assignment of the head; nil if there is none. version is the version of free quota that it was
 	// found with.
 	assignment *Assignment

@@ -13,6 +13,14 @@ func (d *treeIterator) runByBorrowing() {
 	heap.Init(d)
 	for d.Len() > 0 {
 		l := d.queues[0]
+		if l.unexpanded {
+			if d.expand(l); len(l.pending) == 0 {
+				heap.Remove(d, 0)
+			} else {
+				heap.Fix(d, 0)
+			}
+			continue
+		}
 		d.nominate(l)
 		// The nomination may have moved it behind another head. A head that is not nominated again can only be worse
 		// than assumed, because free quota only shrinks.
@@ -34,6 +42,9 @@ func (d *treeIterator) runByBorrowing() {
 func (d *treeIterator) runByShare() {
 	lines := map[*quota.Node]*queueIterator{}
 	for _, l := range d.queues {
+		if l.unexpanded {
+			d.expand(l)
+		}
 		lines[l.queue.Node] = l
 	}
 	for len(lines) > 0 {

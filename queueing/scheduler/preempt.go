@@ -22,10 +22,16 @@ func (s *Cycle) preemptor(q *cache.ClusterQueue, w *cache.Workload, needs quota.
 	topology preemption.TopologySimulation) preemption.Preemptor {
 	out := preemption.Preemptor{
 		Queue: q.Node, FairSharing: s.cache.Config.FairSharing, Priority: w.Priority, Queued: w.Since, Needs: needs, Topology: topology,
-		Running: s.running,
 	}
 	if q.Object.Spec.Preemption != nil {
 		out.Policy = *q.Object.Spec.Preemption
+	}
+	out.Running = func(n *quota.Node) []*preemption.Workload {
+		policy := out.Policy.ReclaimWithinCohort
+		if n == q.Node {
+			policy = out.Policy.WithinClusterQueue
+		}
+		return s.running(n, policy, w.Priority)
 	}
 	return out
 }
@@ -38,11 +44,13 @@ func (a *assigner) decidePreemption(needs quota.Amounts, topology preemption.Top
 	return result
 }
 
-// running returns the Workloads with quota in a ClusterQueue.
-func (s *Cycle) running(n *quota.Node) []*preemption.Workload {
+// running returns the Workloads with quota in a ClusterQueue; none if the policy protects all of them from the priority.
+func (s *Cycle) running(n *quota.Node, policy kueue.PreemptionPolicy, priority int32) []*preemption.Workload {
 	q := s.cache.Queues[kueue.ClusterQueueReference(n.Name)]
+	if !s.hasCandidates(q, policy, priority) {
+		return nil
+	}
 	byUsage := s.cache.SharesByUsage(q)
-	q.Tree.MissedCandidates = q.Tree.MissedCandidates || q.Unobserved > 0
 	out := make([]*preemption.Workload, 0, len(q.WithQuota))
 	for _, w := range q.WithQuota {
 		c := &w.Candidate
@@ -57,13 +65,20 @@ func (s *Cycle) running(n *quota.Node) []*preemption.Workload {
 	return out
 }
 
+// hasCandidates reports whether a policy may allow a Workload of the priority to preempt one of a ClusterQueue. What has assumed quota may
+// become a candidate once its object shows it.
+func (s *Cycle) hasCandidates(q *cache.ClusterQueue, policy kueue.PreemptionPolicy, priority int32) bool {
+	q.Tree.MissedCandidates = q.Tree.MissedCandidates || q.Unobserved > 0
+	return q.HasCandidates(policy, priority)
+}
+
 // couldPreempt returns the result of preemption for an amount of one flavor and resource. Without targets, its Message
 // says what prevents preemption, if the queue has a preemption policy at all.
 func (a *assigner) couldPreempt(fr quota.FlavorResource, want int64) (by assignmentMode, result preemption.Result) {
 	switch {
 	case !preempts(a.queue.Object):
 		return 0, result
-	case !a.mayPreemptFor(fr, want):
+	case !a.s.mayPreemptFor(a.queue, fr, want):
 		result.Why = "preemption cannot help: the ClusterQueue would have to borrow, and borrowWithinCohort does not let it preempt for that"
 		return 0, result
 	}
@@ -76,9 +91,9 @@ func (a *assigner) couldPreempt(fr quota.FlavorResource, want int64) (by assignm
 
 // mayPreemptFor reports whether the ClusterQueue may preempt for an amount of a flavor: within its nominal quota or
 // that of a cohort around it, when it borrows only as borrowWithinCohort allows, or when shares decide.
-func (a *assigner) mayPreemptFor(fr quota.FlavorResource, want int64) bool {
-	node, p := a.queue.Node, a.queue.Object.Spec.Preemption
-	byShare := a.s.cache.Config.FairSharing != nil && preemption.PolicyOf(p.ReclaimWithinCohort) != kueue.PreemptionPolicyNever
+func (s *Cycle) mayPreemptFor(q *cache.ClusterQueue, fr quota.FlavorResource, want int64) bool {
+	node, p := q.Node, q.Object.Spec.Preemption
+	byShare := s.cache.Config.FairSharing != nil && preemption.PolicyOf(p.ReclaimWithinCohort) != kueue.PreemptionPolicyNever
 	return want <= node.Quota(fr).Nominal || node.WithinReclaimable(fr, want) || byShare || preemption.MayBorrow(p.BorrowWithinCohort)
 }
 

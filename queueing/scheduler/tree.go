@@ -10,29 +10,35 @@ import (
 	"github.com/muster-dev/muster/queueing/lifecycle"
 )
 
-// scheduleTree evaluates the pending Workloads of a tree: those that are new or changed, and all of them if quota was
-// released. The heads of the queues are ordered by borrowing level, then by priority and time; with fair sharing, by
+// scheduleTree evaluates the pending Workloads of a tree: those that are new or changed, and if quota was released, also
+// those that it may help. The heads of the queues are ordered by borrowing level, then by priority and time; with fair sharing, by
 // share. StrictFIFO stops at the first Workload that does not fit; BestEffortFIFO continues with the next.
 func (s *Cycle) scheduleTree(t *cache.Tree) []lifecycle.Verdict {
 	d := &treeIterator{s: s, tree: t}
-	if t.QuotaReleased || t.HasReservations {
-		for _, q := range t.Queues {
-			if t.QuotaReleased {
-				q.RequeueInadmissible(s.cache.Cycles)
-			} else {
-				q.Reevaluate()
-			}
-		}
-		t.RequeueAt, t.MessagesOutdated = time.Time{}, false
-	}
-	t.QuotaReleased = false
+	all, kept := t.RefreshDue(s.now) || t.QuotaReleased && s.evaluatesAll(t), false
 	for _, q := range t.Queues {
 		if len(q.Skipped) > 0 {
 			clear(q.Skipped)
 			s.cache.Dirty.ClusterQueues[q] = true
 		}
+		switch {
+		case all || t.QuotaReleased && (isStrict(q) || !q.WaitsForQuotaOnly()):
+			q.RequeueInadmissible(s.cache.Cycles)
+		case t.HasReservations:
+			q.Reevaluate()
+		case t.QuotaReleased:
+			kept = true
+			d.queues = append(d.queues, d.unexpandedQueue(q))
+			continue
+		}
 		d.verdicts = append(d.verdicts, d.addQueue(q)...)
 	}
+	if all || t.QuotaReleased || t.HasReservations {
+		if t.MessagesOutdated = kept; !kept {
+			t.RequeueAt = time.Time{}
+		}
+	}
+	t.QuotaReleased = false
 	d.reserveForHeads()
 	if s.cache.Config.FairSharing != nil {
 		d.runByShare()
@@ -52,32 +58,30 @@ func (d *treeIterator) addQueue(q *cache.ClusterQueue) []lifecycle.Verdict {
 	defer q.MarkEvaluated()
 	head, _ := q.Pending.Min()
 	strict := isStrict(q)
-	l := &queueIterator{queue: q}
-	switch {
-	case strict && !d.s.cache.SharesByUsage(q) && !q.AllUnevaluated && q.Unevaluated[head.Object.UID] == nil:
+	if strict && !d.s.cache.SharesByUsage(q) && !q.AllUnevaluated && q.Unevaluated[head.Object.UID] == nil {
 		var out []lifecycle.Verdict
 		why := d.blockedByHead(q)
 		for _, w := range cache.ByName(q.Unevaluated) {
 			out = d.s.appendWaiting(out, w, why)
 		}
 		return out
-	case strict, q.AllUnevaluated, len(q.Unevaluated) == q.Pending.Len():
-		l.pending = make([]*cache.Workload, 0, q.Pending.Len())
-		q.Pending.Ascend(func(w *cache.Workload) bool { l.pending = append(l.pending, w); return true })
-	default:
-		for _, w := range q.Unevaluated {
-			l.pending = append(l.pending, w)
-		}
-		slices.SortFunc(l.pending, cache.Compare)
 	}
-	slices.SortStableFunc(l.pending, func(a, b *cache.Workload) int { return btoi(b.AwaitsVictims) - btoi(a.AwaitsVictims) })
-	l.version = -1
-	if d.s.cache.SharesByUsage(q) {
-		l.localQueues = localQueueIterators(l.pending)
-		l.selectLocal()
-	}
+	l := &queueIterator{queue: q}
+	d.start(l, q.ToEvaluate(strict))
 	d.queues = append(d.queues, l)
 	return nil
+}
+
+// start sets the Workloads that are to be evaluated, which are in order.
+func (d *treeIterator) start(l *queueIterator, pending []*cache.Workload) {
+	slices.SortStableFunc(pending, func(a, b *cache.Workload) int { return btoi(b.AwaitsVictims) - btoi(a.AwaitsVictims) })
+	l.pending, l.version, l.borrowingLevel = pending, -1, 0
+	if d.s.cache.SharesByUsage(l.queue) {
+		l.localQueues = localQueueIterators(l.pending)
+		if len(l.pending) > 0 {
+			l.selectLocal()
+		}
+	}
 }
 
 // nominate finds an assignment for the head of the queue with the current usage.
@@ -90,8 +94,13 @@ func (d *treeIterator) nominate(l *queueIterator) {
 			continue
 		}
 		r := l.inadmissible(d.s.equivalenceClass(q, w))
+		if r != nil && r.Unsure {
+			// Others of the queue may have used what was released.
+			r.Unsure = !d.s.areShort(q, r.Shortages, w.Priority)
+		}
 		if r.Holds(w, d.s.now) && q.Object.Spec.QueueingStrategy != kueue.StrictFIFO {
 			w.EvaluatedIn = d.s.cache.Cycles
+			q.Refuse(w, r)
 			d.markInadmissible(l, &inadmissible{Inadmissible: *r})
 			continue
 		}
@@ -132,7 +141,8 @@ func (d *treeIterator) processHead(l *queueIterator) {
 		if backfills(l.queue.Object) {
 			r = d.backfill(l, r)
 		} else {
-			l.queue.SetInadmissible(d.s.equivalenceClass(l.queue, w), w, r.Inadmissible)
+			r.Shortages, r.QuotaOnly = l.assigner.shortages()
+			l.queue.Refuse(w, l.queue.SetInadmissible(d.s.equivalenceClass(l.queue, w), w, r.Inadmissible))
 			l.lastInadmissible = nil
 		}
 		d.markInadmissible(l, r)

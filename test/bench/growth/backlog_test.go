@@ -26,7 +26,7 @@ import (
 const (
 	flavor = "default"
 	check  = "machines"
-	// queuesPerCohort share their quota.
+	// queuesPerCohort share their quota, and so do as many cohorts of a tree below one parent.
 	queuesPerCohort = 20
 	// fewShapes of Workloads: what is the same for many is judged once, so there are
 	// several.
@@ -53,6 +53,24 @@ type backlog struct {
 func newBacklog(queues, pending int) *backlog {
 	b := &backlog{state: queueing.New(config.Config{}, nil), queues: queues, shapes: fewShapes}
 	b.fill("10", nil, pending+queues)
+	return b
+}
+
+// newTree has so many Workloads run in each queue, and so many wait for quota in all of them. The queues are the leaves of one tree: a
+// cohort has 20 of them, and 20 cohorts have a parent below the root.
+func newTree(queues, running, pending int) *backlog {
+	b := &backlog{state: queueing.New(config.Config{}, nil), queues: queues, shapes: fewShapes}
+	parent := func(name, parent string) {
+		c := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		c.Spec.ParentName = kueue.CohortReference(parent)
+		b.state.Set(c)
+	}
+	for i := range (queues + queuesPerCohort - 1) / queuesPerCohort {
+		middle := fmt.Sprintf("parent-%d", i/queuesPerCohort)
+		parent(cohortName(i), middle)
+		parent(middle, "root")
+	}
+	b.fill(strconv.Itoa(10*running), nil, pending+queues*running)
 	return b
 }
 
@@ -102,7 +120,7 @@ func (b *backlog) fill(cpu string, checks *kueue.AdmissionChecksStrategy, worklo
 			ReclaimWithinCohort: kueue.PreemptionPolicyAny, WithinClusterQueue: kueue.PreemptionPolicyLowerPriority,
 		}
 		if b.queues > 1 {
-			q.Spec.CohortName = kueue.CohortReference(fmt.Sprintf("cohort-%d", i/queuesPerCohort))
+			q.Spec.CohortName = kueue.CohortReference(cohortName(i / queuesPerCohort))
 		}
 		q.Spec.ResourceGroups = []kueue.ResourceGroup{{
 			CoveredResources: []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory},
@@ -123,7 +141,8 @@ func (b *backlog) fill(cpu string, checks *kueue.AdmissionChecksStrategy, worklo
 	}
 }
 
-func queueName(i int) string { return fmt.Sprintf("queue-%d", i) }
+func cohortName(i int) string { return fmt.Sprintf("cohort-%d", i) }
+func queueName(i int) string  { return fmt.Sprintf("queue-%d", i) }
 
 // next is one more Workload, for the next of the queues.
 func (b *backlog) next() *kueue.Workload {

@@ -20,7 +20,7 @@ var sizes = []int{1000, 10_000, 100_000, 1_000_000}
 // growing sizes, and prints the curves with their exponents at the end. The largest
 // backlogs take 5 GB, and minutes to fill: leave them out with
 //
-//	go test ./test/bench/growth -run none -bench 'Growth/.*/.*=100?0?000$'
+//	go test ./test/bench/growth -run none -bench 'Growth/.*/.*=10{3,5}$'
 //
 // Of the cycles, refuse is one in which quota came back and every Workload that could use
 // it is considered in vain. admit is the two in which a Workload finishes, another takes
