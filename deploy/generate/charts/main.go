@@ -29,16 +29,12 @@ func main() {
 }
 
 func run() error {
-	for name, halves := range map[string][]deploy.Half{
-		"webhook.yaml": deploy.Halves, "webhook-provisioning.yaml": {deploy.Provisioning}, "webhook-queueing.yaml": {deploy.Queueing},
-	} {
-		text, err := webhook(halves)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(folder+name, text, 0o644); err != nil {
-			return err
-		}
+	text, err := webhook()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(folder+"webhook.yaml", text, 0o644); err != nil {
+		return err
 	}
 	return writeBase()
 }
@@ -69,9 +65,10 @@ func writeBase() error {
 	return os.WriteFile("deploy/kustomization.yaml", out.Bytes(), 0o644)
 }
 
-// webhook is what the halves need in place of mutating admission policies.
-func webhook(halves []deploy.Half) ([]byte, error) {
-	objects, err := deploy.Manifests(halves...)
+// webhook is what Muster needs in place of mutating admission policies. The chart leaves out the
+// webhooks of a half that is off.
+func webhook() ([]byte, error) {
+	objects, err := deploy.Manifests(deploy.Halves...)
 	if err != nil {
 		return nil, err
 	}
