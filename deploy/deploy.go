@@ -29,7 +29,7 @@ const (
 	Moved = "muster-moved"
 )
 
-//go:embed crds policies rbac webhook
+//go:embed charts/muster-crds/files charts/muster/files/rbac charts/muster/files/policies webhook
 var files embed.FS
 
 // Dispatcher is what muster dispatcher needs in the cluster of a manager of MultiKueue, as YAML.
@@ -55,9 +55,16 @@ func InNamespace(yaml, namespace string) string {
 	return strings.ReplaceAll(yaml, kueueNamespace, namespace)
 }
 
+// The folders of the manifests are those of the charts, since Helm reads no file outside of a chart.
+const (
+	crds     = "charts/muster-crds/files"
+	rbac     = "charts/muster/files/rbac"
+	policies = "charts/muster/files/policies"
+)
+
 // folders in the order in which they are applied: CRDs first, since the others may refer to
 // their kinds.
-var folders = []string{"crds", "rbac", "policies"}
+var folders = []string{crds, rbac, policies}
 
 // Half of Muster: each works without the other, and needs only its own objects.
 type Half string
@@ -77,15 +84,15 @@ var Halves = []Half{Provisioning, Queueing}
 // are for either half.
 var owned = map[Half][]string{
 	Provisioning: {
-		"crds/autoscaling.x-k8s.io_*", "crds/muster.dev_*", "crds/kwok.muster.dev_*",
-		"policies/nodes.yaml", "policies/pods.yaml", "policies/requests.yaml", "policies/rights-nodes.yaml",
-		"rbac/kwok.yaml", "rbac/provisioning.yaml",
+		crds + "/autoscaling.x-k8s.io_*", crds + "/muster.dev_*", crds + "/kwok.muster.dev_*",
+		policies + "/nodes.yaml", policies + "/pods.yaml", policies + "/requests.yaml", policies + "/rights-nodes.yaml",
+		rbac + "/kwok.yaml", rbac + "/provisioning.yaml",
 	},
 	Queueing: {
-		"crds/kueue.x-k8s.io_*",
-		"policies/gangs.yaml", "policies/gated-pods.yaml", "policies/jobs.yaml", "policies/places.yaml", "policies/queues.yaml",
-		"policies/quotas.yaml", "policies/rights-pods.yaml", "policies/rights-queues.yaml", "policies/workloads.yaml",
-		"rbac/kinds.yaml", "rbac/queueing.yaml", "rbac/queueing-dashboard.yaml",
+		crds + "/kueue.x-k8s.io_*",
+		policies + "/gangs.yaml", policies + "/gated-pods.yaml", policies + "/jobs.yaml", policies + "/places.yaml", policies + "/queues.yaml",
+		policies + "/quotas.yaml", policies + "/rights-pods.yaml", policies + "/rights-queues.yaml", policies + "/workloads.yaml",
+		rbac + "/kinds.yaml", rbac + "/queueing.yaml", rbac + "/queueing-dashboard.yaml",
 	},
 }
 

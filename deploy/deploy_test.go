@@ -4,7 +4,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +18,7 @@ import (
 // TestEveryKindAndPolicyIsOfOneHalf: a file that neither half claims would be installed
 // with the half that does not use it and may not have its kinds.
 func TestEveryKindAndPolicyIsOfOneHalf(t *testing.T) {
-	for _, folder := range []string{"crds", "policies"} {
+	for _, folder := range []string{crds, policies} {
 		entries, err := fs.ReadDir(files, folder)
 		if err != nil {
 			t.Fatal(err)
@@ -161,7 +160,7 @@ func TestMusterMayReadWhatItChecks(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("run `make generate`: deploy/rbac/health.yaml is for others (-there +granted)\n%s", diff)
+		t.Errorf("run `make generate`: rbac/health.yaml is for others (-there +granted)\n%s", diff)
 	}
 }
 
@@ -268,15 +267,16 @@ func TestTheChartKnowsTheHalfOfEachFile(t *testing.T) {
 	}
 	// What is left out on request, whichever halves are on.
 	parts := map[string]Half{"kwok": Provisioning, "dashboard": "", "queueing-dashboard": Queueing, "users": ""}
-	for _, folder := range []string{"rbac", "policies"} {
+	for _, folder := range []string{rbac, policies} {
 		entries, err := fs.ReadDir(files, folder)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range entries {
 			file := path.Join(folder, e.Name())
-			got := Half(owners[file])
-			if half, isPart := parts[owners[file]]; isPart {
+			owner := owners[strings.TrimPrefix(file, "charts/muster/files/")]
+			got := Half(owner)
+			if half, isPart := parts[owner]; isPart {
 				got = half
 			}
 			if want := ownerOf(file); got != want {
@@ -284,34 +284,4 @@ func TestTheChartKnowsTheHalfOfEachFile(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestTheChartsHaveTheFiles as they are here: `make generate` copies them.
-func TestTheChartsHaveTheFiles(t *testing.T) {
-	for to, from := range map[string]string{
-		"charts/muster-crds/files": "crds", "charts/muster/files/rbac": "rbac", "charts/muster/files/policies": "policies",
-		"charts/muster/files/dashboards": "monitoring/dashboards", "charts/muster/files/rules.yaml": "monitoring/rules.yaml",
-	} {
-		want, got := filesIn(t, from), filesIn(t, to)
-		if diff := cmp.Diff(want, got); diff != "" || len(want) == 0 {
-			t.Errorf("%s is not %s, of %d files: run `make generate` (-want +got)\n%s", to, from, len(want), diff)
-		}
-	}
-}
-
-// filesIn are the texts of the regular files of a folder, or of the one file, by their paths in it.
-func filesIn(t *testing.T, root string) map[string]string {
-	t.Helper()
-	out := map[string]string{}
-	if err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		out[strings.TrimPrefix(path, root)] = string(text)
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return out
 }

@@ -24,7 +24,7 @@ func TestRulesOfWorkloadsAreKueues(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs := rulesOf(t, filepath.Join(strings.TrimSpace(string(dir)), "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml"))
-	ours := rulesOf(t, "crds/kueue.x-k8s.io_workloads.yaml")
+	ours := rulesOf(t, crds+"/kueue.x-k8s.io_workloads.yaml")
 	if len(theirs) != len(ours) {
 		t.Fatalf("Kueue has %d rules, and Muster %d", len(theirs), len(ours))
 	}
@@ -53,7 +53,7 @@ func TestRulesOfWorkloadsAreKueues(t *testing.T) {
 
 // TestCRDsAreValid by kube-apiserver's own judgement, which bounds what their rules may cost.
 func TestCRDsAreValid(t *testing.T) {
-	files, err := filepath.Glob("crds/*.yaml")
+	files, err := filepath.Glob(crds + "/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
@@ -164,7 +164,7 @@ func TestWhatMayChangeOfATopology(t *testing.T) {
 			"{topologyName: other, nodeLabels: {pool: a}}", "topologyName is immutable"},
 	} {
 		refused := ""
-		for _, r := range rulesOf(t, filepath.Join("crds", "kueue.x-k8s.io_"+tt.kind+".yaml"), tt.path...) {
+		for _, r := range rulesOf(t, filepath.Join(crds, "kueue.x-k8s.io_"+tt.kind+".yaml"), tt.path...) {
 			if refuses(r.program, map[string]any{"self": fromYAML(t, tt.now), "oldSelf": fromYAML(t, tt.old)}) {
 				refused += r.message
 			}

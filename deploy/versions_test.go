@@ -88,7 +88,7 @@ func TestTheOldestVersionKnowsTheExpressionsOfPolicies(t *testing.T) {
 
 // TestGangsAreKnownAsKubernetesKnowsThem: another version of the API has another condition for what has been bound.
 func TestGangsAreKnownAsKubernetesKnowsThem(t *testing.T) {
-	text, err := files.ReadFile("policies/gangs.yaml")
+	text, err := files.ReadFile(policies + "/gangs.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestGangsAreKnownAsKubernetesKnowsThem(t *testing.T) {
 // TestColumnsAreReadable: of what Muster writes they show no quantity, since 6.53 is stored as 6530m, and no parts per thousand.
 func TestColumnsAreReadable(t *testing.T) {
 	var crd apiextensionsv1.CustomResourceDefinition
-	file, err := files.ReadFile("crds/muster.dev_nodegroups.yaml")
+	file, err := files.ReadFile(crds + "/muster.dev_nodegroups.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

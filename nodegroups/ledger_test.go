@@ -329,21 +329,3 @@ func TestExpectedCost(t *testing.T) {
 		}
 	}
 }
-
-// Plans compute chances in their innermost loop.
-//
-//	go test -run '^$' -bench Chance ./nodegroups
-func BenchmarkChance(b *testing.B) {
-	for _, sizes := range []int{1, 3, sizeClasses} {
-		b.Run(fmt.Sprintf("sizes=%d", sizes), func(b *testing.B) {
-			var g Group
-			for i := range sizes {
-				g.Ledger = observe(g.Ledger, 1<<i, "", observation, observation, noon)
-			}
-			now := noon.Add(17 * minute)
-			for b.Loop() {
-				g.Chance(16, "", now)
-			}
-		})
-	}
-}

@@ -43,7 +43,7 @@ func TestTheRoleIsWhatThePluginReads(t *testing.T) {
 		view.Right{Verb: "get", Resource: "runtimeclasses.node.k8s.io"})
 
 	if diff := cmp.Diff(inOrder(read), inOrder(granted(t, "muster-explain"))); diff != "" {
-		t.Errorf("deploy/rbac/explain.yaml grants other rights than are used (-used +granted):\n%s", diff)
+		t.Errorf("deploy/charts/muster/files/rbac/explain.yaml grants other rights than are used (-used +granted):\n%s", diff)
 	}
 }
 

@@ -48,7 +48,7 @@ subjects:
 // writeHealthRole grants to read each CRD and policy that there is, and no others.
 func writeHealthRole() error {
 	var names [2]string
-	for i, folder := range []string{out, "deploy/policies"} {
+	for i, folder := range []string{out, "deploy/charts/muster/files/policies"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 		if err != nil {
 			return err
@@ -74,5 +74,5 @@ func writeHealthRole() error {
 			names[i] += "  - " + name + "\n"
 		}
 	}
-	return os.WriteFile("deploy/rbac/health.yaml", fmt.Appendf(nil, healthRole, names[0], names[1]), 0o644)
+	return os.WriteFile("deploy/charts/muster/files/rbac/health.yaml", fmt.Appendf(nil, healthRole, names[0], names[1]), 0o644)
 }

@@ -140,7 +140,7 @@ func NewDaemonSet(d *appsv1.DaemonSet) DaemonSet {
 }
 
 // TakesDevices reports whether pods of a DaemonSet request devices. Such a pod prepares no machine for others: it is kept off cordoned
-// machines (deploy/policies/pods.yaml), and takes no room there.
+// machines (policies/pods.yaml of the chart), and takes no room there.
 func (d *DaemonSet) TakesDevices() bool { return takesDevices(d.Requests) }
 
 func takesDevices(r nodegroups.Resources) bool {

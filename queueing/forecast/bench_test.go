@@ -52,15 +52,3 @@ func BenchmarkForecast(b *testing.B) {
 		})
 	}
 }
-
-// BenchmarkSimulate is one what-if among so many Workloads that wait.
-func BenchmarkSimulate(b *testing.B) {
-	objects := []metav1.Object{flavor("spot"), queue("team", "spot=64"), localQueue("main", "team")}
-	for i := range 1000 {
-		objects = append(objects, job(fmt.Sprintf("w-%d", i), int32(1+i%16)))
-	}
-	s := stateOf(objects...)
-	for b.Loop() {
-		Simulate(s, job("submission", 1), noon)
-	}
-}

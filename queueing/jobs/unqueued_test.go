@@ -384,7 +384,7 @@ func TestBindingsThatAreMissing(t *testing.T) {
 	}{{"manageJobsWithoutQueueName", &c.ManageJobsWithoutQueueName}, {"recordUsers", &c.RecordUsers}} {
 		*set.field = true
 		if err := (&bindings.Binder{Client: g.c, Config: c}).Start(t.Context()); err == nil ||
-			!strings.HasPrefix(err.Error(), set.setting+" is true, which needs the policies in deploy/policies/jobs.yaml") {
+			!strings.HasPrefix(err.Error(), set.setting+" is true, which needs the policies in deploy/charts/muster/files/policies/jobs.yaml") {
 			t.Errorf("%s: error %v", set.setting, err)
 		}
 		*set.field = false

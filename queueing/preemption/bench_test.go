@@ -79,22 +79,3 @@ func BenchmarkDecide(b *testing.B) {
 		}
 	}
 }
-
-// BenchmarkDecideInVain: all Workloads are protected by their priority.
-func BenchmarkDecideInVain(b *testing.B) {
-	for _, borrowing := range []int{10, 500} {
-		lender, running := bigWorld(borrowing)
-		b.Run(fmt.Sprintf("borrowing=%d", borrowing), func(b *testing.B) {
-			q := Preemptor{
-				Queue: lender, Policy: reclaim(lower), Needs: quota.Amounts{gpu("gpu"): 8},
-				Running: func(n *quota.Node) []*Workload { return running[n] },
-			}
-			if len(Decide(q).Targets) > 0 {
-				b.Fatal("something is preempted")
-			}
-			for b.Loop() {
-				Decide(q)
-			}
-		})
-	}
-}

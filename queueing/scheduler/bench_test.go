@@ -1,16 +1,10 @@
 package scheduler_test
 
 import (
-	"container/heap"
 	"fmt"
 	"runtime"
-	"strings"
 	"testing"
-	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/workload"
 	"github.com/muster-dev/muster/test/queues"
 )
@@ -18,7 +12,7 @@ import (
 // BenchmarkFullQueue is one cycle in which nothing can be admitted. The target
 // for 10,000 pending is 50 ms on a core of 2026. Compare runs with
 //
-//	go test ./queueing -run none -bench FullQueue -count 6 | tee new.txt; benchstat old.txt new.txt
+//	go test ./queueing/scheduler -run none -bench FullQueue -count 6 | tee new.txt; benchstat old.txt new.txt
 func BenchmarkFullQueue(b *testing.B) {
 	for _, shapes := range []int{1, 100} {
 		for _, pending := range []int{100, 10_000} {
@@ -40,83 +34,6 @@ func BenchmarkFullQueue(b *testing.B) {
 				}
 			})
 		}
-	}
-}
-
-// BenchmarkBusyCohorts measures the core of test/bench's throughput test: 30 ClusterQueues in 5 cohorts that borrow and reclaim, and
-// 15,000 Workloads, the large ones of which preempt the small ones. Each op is the whole test, with a cycle every 10 ms of virtual time.
-func BenchmarkBusyCohorts(b *testing.B) {
-	classes := []struct {
-		name     string
-		cpu      string
-		priority string
-		count    int
-		every    time.Duration
-		runs     time.Duration
-	}{
-		{"small", "1", "50", 350, 100 * time.Millisecond, 200 * time.Millisecond},
-		{"medium", "5", "100", 100, 500 * time.Millisecond, 500 * time.Millisecond},
-		{"large", "20", "200", 50, 1200 * time.Millisecond, time.Second},
-	}
-	const step = 10 * time.Millisecond
-	for b.Loop() {
-		w := queues.New()
-		t := new(testing.T)
-		w.Set(queues.Flavor("spot", nil))
-		for i := range 30 {
-			name := fmt.Sprintf("queue-%d", i)
-			w.Set(queues.ClusterQueue(t, name, map[string]string{"cohort": fmt.Sprintf("cohort-%d", i%5), "reclaim": "Any",
-				"within": "LowerPriority"}, "spot cpu=20/100"))
-			w.Set(queues.LocalQueue(name, name, ""))
-		}
-		begin := w.Now
-		ends := &running{}
-		finished, evicted, cycles := 0, 0, 0
-		for at := time.Duration(0); finished < 15_000; at += step {
-			w.Now = begin.Add(at)
-			for _, c := range classes {
-				if at%c.every != 0 || int(at/c.every) >= c.count {
-					continue
-				}
-				for i := range 30 {
-					object := w.Workload(t, fmt.Sprintf("%s-%d-%d", c.name, i, at/c.every), map[string]string{
-						"lq": fmt.Sprintf("queue-%d", i), "cpu": c.cpu, "priority": c.priority,
-					})
-					// Without an owner it has no pods, so an eviction gives the quota back at once.
-					object.OwnerReferences = nil
-					w.Set(object)
-				}
-			}
-			for ends.Len() > 0 && !(*ends)[0].at.After(w.Now) {
-				end := heap.Pop(ends).(ending)
-				if x := w.State.Workloads[types.UID(end.name)]; x != nil && workload.ReservedSince(x.Object).Equal(end.since) &&
-					workload.HasQuota(x.Object) {
-					object := x.Object.DeepCopy()
-					object.Status = *workload.Finished(object, "Succeeded", "done", w.Now)
-					w.Set(object)
-					finished++
-				}
-			}
-			verdicts := w.State.Cycle(w.Now)
-			cycles++
-			for i := range verdicts {
-				v := &verdicts[i]
-				switch v.Action {
-				case lifecycle.Reserve:
-					for _, c := range classes {
-						if strings.HasPrefix(v.Workload.Object.Name, c.name) {
-							heap.Push(ends, ending{w.Now.Add(c.runs), string(v.Workload.Object.UID), w.Now})
-						}
-					}
-				case lifecycle.Evict:
-					evicted++
-				}
-				w.Apply(v, nil)
-			}
-		}
-		b.ReportMetric(w.Now.Sub(begin).Seconds(), "virtual-s/op")
-		b.ReportMetric(float64(evicted), "evictions/op")
-		b.ReportMetric(float64(cycles), "cycles/op")
 	}
 }
 

@@ -19,7 +19,7 @@ type panel struct {
 // dashboards are the panels with queries, by the name of the dashboard.
 func dashboards(t *testing.T) map[string][]panel {
 	t.Helper()
-	files, err := filepath.Glob("../../deploy/monitoring/dashboards/*.json")
+	files, err := filepath.Glob("../../deploy/charts/muster/files/dashboards/*.json")
 	if err != nil {
 		t.Fatal(err)
 	}

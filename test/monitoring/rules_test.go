@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const rulesFile = "../../deploy/monitoring/rules.yaml"
+const rulesFile = "../../deploy/charts/muster/files/rules.yaml"
 
 // rule is a recording rule or an alert.
 type rule struct {

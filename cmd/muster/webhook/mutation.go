@@ -1,4 +1,4 @@
-// Package webhook serves the changes that the mutating admission policies of deploy/policies
+// Package webhook serves the changes that the mutating admission policies of the chart
 // make, for clusters without such policies. kube-apiserver itself evaluates what a policy
 // matches: `muster manifests --webhook` puts the policy's rules, selectors and conditions into a
 // MutatingWebhookConfiguration. The mutations are evaluated here, by the same code and from the

@@ -1,5 +1,4 @@
-// Command generate writes the Grafana dashboards of deploy/monitoring/dashboards, as
-// JSON that Grafana imports. Run it by `make generate`.
+// Command generate writes the Grafana dashboards, as JSON that Grafana imports. Run it by `make generate`.
 package main
 
 import (
@@ -9,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-const out = "deploy/monitoring/dashboards"
+const out = "deploy/charts/muster/files/dashboards"
 
 func main() {
 	if err := run(out); err != nil {

@@ -29,8 +29,8 @@ func TestTheDashboardsAreThoseOfTheCode(t *testing.T) {
 	if err := run(fresh); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(read("../dashboards"), read(fresh)); diff != "" {
-		t.Errorf("deploy/monitoring/dashboards is out of date; run make generate (-written +true)\n%s", diff)
+	if diff := cmp.Diff(read("../../charts/muster/files/dashboards"), read(fresh)); diff != "" {
+		t.Errorf("the dashboards are out of date; run make generate (-written +true)\n%s", diff)
 	}
 }
 

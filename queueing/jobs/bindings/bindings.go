@@ -124,7 +124,7 @@ func (b *Binder) Start(ctx context.Context) error {
 		// The rights may be those of a chart before this policy, whose binding selects no namespace as it is installed.
 		case apierrors.IsForbidden(err) && name == Users && !b.Config.RecordUsers:
 		case isMissing(err):
-			return fmt.Errorf("%s is true, which needs the policies in deploy/policies/jobs.yaml: install them, in a "+
+			return fmt.Errorf("%s is true, which needs the policies in deploy/charts/muster/files/policies/jobs.yaml: install them, in a "+
 				"cluster without mutating admission policies with the webhook (`muster manifests --webhook`, --webhook-bind-address), "+
 				"or set it to false: %w", needed[name], err)
 		default:

@@ -566,12 +566,12 @@ func TestTheManifestsAreOfTheStanzas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := os.ReadFile("../../../deploy/" + file)
+		got, err := os.ReadFile("../../../deploy/charts/muster/files/" + file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, text, _ := strings.Cut(string(got), "\n"); text != string(want) {
-			t.Errorf("deploy/%s is of other stanzas; run `make generate`", file)
+			t.Errorf("%s is of other stanzas; run `make generate`", file)
 		}
 	}
 }

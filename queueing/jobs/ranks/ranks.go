@@ -131,7 +131,7 @@ func groupOf(s *kueue.PodSet) string {
 	return ptr.Deref(s.TopologyRequest.PodSetGroupName, "")
 }
 
-// Plan is which domain the pods of each rank have, for deploy/policies/places.yaml, whose lines it has: with it no pod needs a
+// Plan is which domain the pods of each rank have, for policies/places.yaml of the chart, whose lines it has: with it no pod needs a
 // write. It is empty where that does not follow from the labels that a pod is created with, or would be too long.
 func (s *PodSet) Plan(start string) string {
 	index, first, subGroup, perGroup := "", 0, "", 0

@@ -39,7 +39,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
-{{- /* A file of deploy/rbac or deploy/policies is for the half or part of this value; for all where it is not here. */}}
+{{- /* A file of files/rbac or files/policies is for the half or part of this value; for all where it is not here. */}}
 {{- define "muster.owners" -}}
 rbac/provisioning.yaml: provisioning
 policies/nodes.yaml: provisioning
