@@ -111,6 +111,16 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				"kubectl --context west -n default describe job/train",
 			},
 		},
+		"another cluster runs it, and its record cannot be read": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("train", "team", 4, func(w *kueue.Workload) {
+				w.Status.ClusterName, w.OwnerReferences = new("west"), []metav1.OwnerReference{ownedBy("train")}
+				w.Annotations = map[string]string{dispatch.Annotation: "west"}
+			})},
+			want: []string{
+				"runs in cluster west since 2026-11-20T11:30:00Z (30m ago).", "remove it once no cluster has a copy of the Workload",
+				"kubectl --context west -n default describe job/train",
+			},
+		},
 		"another cluster is asked, and one has refused it": {
 			objects: []client.Object{flavor("h100"), check("capacity", kueue.MultiKueueControllerName, ""), team("team", checked, "h100=64"),
 				reserved("train", "team", 4, func(w *kueue.Workload) {

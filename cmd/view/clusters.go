@@ -36,29 +36,44 @@ func (p *Picture) waitsForACluster(w *kueue.Workload) bool {
 
 // explainClusters explains a Workload that has quota here, and that other clusters are asked to run; false if none are.
 func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
-	record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
-	if runs := w.Status.ClusterName; runs != nil {
-		out.Summary = fmt.Sprintf("runs in cluster %s", *runs)
-		if record.Waits != "" { // the worker holds it, or cannot be reached
-			out.Summary = fmt.Sprintf("was given to cluster %s", *runs)
-		}
-		if admitted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted); admitted != nil {
-			out.Summary += fmt.Sprintf(" since %s (%s ago)", stamp(admitted.LastTransitionTime.Time), ago(p.Now, admitted.LastTransitionTime.Time))
-		}
-		out.Causes = nil
-		if record.Waits != "" {
-			out.Causes = append(out.Causes, record.Waits)
-		}
-		out.Causes = append(out.Causes, elsewhere(w, *runs, cmp.Or(p.Contexts[*runs], *runs))...)
-		if price := PriceIn(w, *runs); price > 0 {
-			out.Causes = append(out.Causes, fmt.Sprintf("machines that were to be launched for it there: %s USD per hour, when it was given there",
-				text.USD(price)))
-		}
-		return true
-	}
-	if !p.waitsForACluster(w) {
+	runs := w.Status.ClusterName
+	if runs == nil && !p.waitsForACluster(w) {
 		return false
 	}
+	record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
+	out.Causes = nil
+	if err != nil {
+		out.Causes = append(out.Causes, err.Error())
+	}
+	if record.Waits != "" {
+		out.Causes = append(out.Causes, record.Waits)
+	}
+	if runs != nil {
+		p.explainCluster(out, w, *runs, record.Waits != "")
+	} else {
+		p.explainNominated(out, w, &record)
+	}
+	return true
+}
+
+// explainCluster explains a Workload that a cluster runs, or is given and holds; or the cluster cannot be reached.
+func (p *Picture) explainCluster(out *Explanation, w *kueue.Workload, cluster string, waits bool) {
+	out.Summary = "runs in cluster " + cluster
+	if waits {
+		out.Summary = "was given to cluster " + cluster
+	}
+	if admitted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted); admitted != nil {
+		out.Summary += fmt.Sprintf(" since %s (%s ago)", stamp(admitted.LastTransitionTime.Time), ago(p.Now, admitted.LastTransitionTime.Time))
+	}
+	out.Causes = append(out.Causes, elsewhere(w, cluster, cmp.Or(p.Contexts[cluster], cluster))...)
+	if price := PriceIn(w, cluster); price > 0 {
+		out.Causes = append(out.Causes, fmt.Sprintf("machines that were to be launched for it there: %s USD per hour, when it was given there",
+			text.USD(price)))
+	}
+}
+
+// explainNominated explains a Workload that waits for a cluster to run it.
+func (p *Picture) explainNominated(out *Explanation, w *kueue.Workload, record *dispatch.Record) {
 	out.Summary = "has quota here and waits for a cluster"
 	if nominated := w.Status.NominatedClusterNames; len(nominated) > 0 {
 		out.Summary = "has quota here and has been given to cluster " + strings.Join(nominated, " and cluster ")
@@ -68,13 +83,6 @@ func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
 		if n := record.Hedge; n > 1 {
 			out.Summary += fmt.Sprintf(": up to %d are asked at once, each of which may launch machines for it (%s)", n, dispatch.HedgeAnnotation)
 		}
-	}
-	out.Causes = nil
-	if err != nil {
-		out.Causes = append(out.Causes, err.Error())
-	}
-	if record.Waits != "" {
-		out.Causes = append(out.Causes, record.Waits)
 	}
 	for i := range record.Refusals {
 		r := &record.Refusals[i]
@@ -88,7 +96,6 @@ func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
 	if len(out.Causes) == 0 && len(w.Status.NominatedClusterNames) == 0 {
 		out.Causes = []string{"no cluster has been asked yet: that takes moments, unless muster dispatcher does not run"}
 	}
-	return true
 }
 
 // elsewhere reports how to find the pods of a job that runs in another cluster, and their logs.

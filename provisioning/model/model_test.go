@@ -342,6 +342,25 @@ func TestAssumptionsCountUntilTheyAreSeen(t *testing.T) {
 	}
 }
 
+// TestABookingSaysWhenItsPodsAreExpected: a queue holds them until the request is Provisioned.
+func TestABookingSaysWhenItsPodsAreExpected(t *testing.T) {
+	m, v := newModel()
+	m.Set(v.node(booked))
+	for _, provisioned := range []time.Time{{}, noon.Add(time.Minute)} {
+		r := v.request("gang")
+		r.OwnerReferences = []metav1.OwnerReference{{Kind: "Workload", UID: "w", Controller: new(true)}}
+		if !provisioned.IsZero() {
+			r.Status.Conditions = []metav1.Condition{{Type: provreq.Provisioned, Status: metav1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(provisioned)}}
+		}
+		m.Set(r)
+		n := only(t, m)
+		if b := n.BookingOf("gang"); !b.Held || !b.Provisioned.Equal(provisioned) {
+			t.Errorf("of a request that is Provisioned at %s, the pods are held %t, and it is Provisioned at %s", provisioned, b.Held, b.Provisioned)
+		}
+	}
+}
+
 func TestTwoRequestsOfOneNameDoNotShareANode(t *testing.T) {
 	m, v := newModel()
 	m.Set(v.node())

@@ -98,7 +98,8 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 	}
 	for _, b := range out.Labelled {
 		if ns.requests.waits(&b) {
-			b.Held = transaction.IsHeld(ns.requests.byUID[b.UID].object)
+			r := ns.requests.byUID[b.UID].object
+			b.Held, b.Provisioned = transaction.IsHeld(r), transaction.ProvisionedAt(r)
 			out.Bookings = append(out.Bookings, b)
 		}
 	}

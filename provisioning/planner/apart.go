@@ -21,7 +21,7 @@ import (
 type spot struct {
 	name string
 	bin
-	// taken is the sum of the gang's requests here.
+	// taken is the number of the gang's pods here.
 	taken int
 }
 
@@ -161,7 +161,7 @@ func (t *trial) anyMayBeFirst(state *fit.InterPodState, spots []*spot) bool {
 		all(state.Remove)
 		for _, s := range spots {
 			if s.pods[i] > 0 && !state.Allows(i, s.name) {
-				t.between = t.onlyInOrder("an early", i, state.Blocks(i, s.name))
+				t.between = t.onlyInOrder("an early", spots, i, state.Blocks(i, s.name))
 				return false
 			}
 		}
@@ -170,8 +170,9 @@ func (t *trial) anyMayBeFirst(state *fit.InterPodState, spots []*spot) bool {
 	return true
 }
 
-func (t *trial) onlyInOrder(when string, i int, why string) string {
-	return fmt.Sprintf("the pods fit only in a certain order, and %s pod of podSet %s would not fit: %s", when, t.pods[i].Name, why)
+func (t *trial) onlyInOrder(when string, spots []*spot, i int, why string) obstacle {
+	return obstacle{placed(spots), fmt.Sprintf("the pods fit only in a certain order, and %s pod of podSet %s would not fit: %s", when,
+		t.pods[i].Name, why)}
 }
 
 // anyMayBeLast reports whether each pod suits its place beside all others, since the scheduler chooses the order.
@@ -183,7 +184,7 @@ func (t *trial) anyMayBeLast(state *fit.InterPodState, spots []*spot) bool {
 			}
 			state.Remove(i, s.name)
 			if !state.Allows(i, s.name) {
-				t.between = t.onlyInOrder("a late", i, state.Blocks(i, s.name))
+				t.between = t.onlyInOrder("a late", spots, i, state.Blocks(i, s.name))
 				return false
 			}
 			state.Place(i, s.name)
@@ -238,20 +239,46 @@ func (t *trial) bestSpot(state *fit.InterPodState, spots []*spot, i, need int) *
 	return best
 }
 
-// noteObstacle records what keeps a pod of the podSet off the first spot with room for it.
-func (t *trial) noteObstacle(state *fit.InterPodState, spots []*spot, i int) {
-	for _, s := range spots {
-		if t.takes(s).has(i) && t.fits(s.room, i, 1) > 0 && t.in[i].has(&s.bin) {
-			placed := 0
-			for _, s := range spots {
-				placed += s.pods[i]
-			}
-			t.between = fmt.Sprintf("%d of %s of podSet %s can be placed beside the others: on %s, the next would break what the pods ask of one "+
-				"another: %s",
-				placed, text.Pods(t.pods[i].Count), t.pods[i].Name, s.name, state.Blocks(i, s.name))
-			return
-		}
+// obstacle is a constraint between pods that could not be met after so many pods of the gang had been placed. The message of none is empty.
+type obstacle struct {
+	placed  int
+	message string
+}
+
+// or returns the obstacle that stops the gang later, or the first one.
+func (o obstacle) or(other obstacle) obstacle {
+	if o.message == "" || other.message != "" && other.placed > o.placed {
+		return other
 	}
+	return o
+}
+
+// placed returns how many pods of the gang are on the spots.
+func placed(spots []*spot) (n int) {
+	for _, s := range spots {
+		n += s.taken
+	}
+	return n
+}
+
+// noteObstacle records what keeps a pod of the podSet off the first spot with room for it, or that the domain of the others has no room.
+func (t *trial) noteObstacle(state *fit.InterPodState, spots []*spot, i int) {
+	why := ""
+	if at := slices.IndexFunc(spots, func(s *spot) bool {
+		return t.takes(s).has(i) && t.fits(s.room, i, 1) > 0 && t.in[i].has(&s.bin)
+	}); at >= 0 {
+		why = fmt.Sprintf("on %s, the next would break what the pods ask of one another: %s", spots[at].name, state.Blocks(i, spots[at].name))
+	} else if t.near != "" {
+		why = fmt.Sprintf("the next has to be in %s, too, and there is no room for it", t.near)
+	} else {
+		return
+	}
+	n := 0
+	for _, s := range spots {
+		n += s.pods[i]
+	}
+	t.between = obstacle{placed(spots), fmt.Sprintf("%d of %s of podSet %s can be placed beside the others: %s", n,
+		text.Pods(t.pods[i].Count), t.pods[i].Name, why)}
 }
 
 // roomOf returns the room of the bin without pods of the gang.
@@ -333,15 +360,19 @@ func (q *query) readTopologies() {
 	}
 }
 
-// explainApart returns the constraints between pods that could not be met.
+// explainApart returns the constraints between pods that could not be met, of the region that takes the most pods.
 func (q *query) explainApart() []Reason {
 	if !q.apart {
 		return q.withheld
 	}
+	var last obstacle
 	for _, r := range q.regions {
-		if t := newTrial(q, r, byCapacityType); !t.placeAll() && t.between != "" {
-			return []Reason{{Code: CodeApart, Message: t.between}}
+		if t := newTrial(q, r, byCapacityType); !t.placeAll() {
+			last = last.or(t.between)
 		}
 	}
-	return q.withheld
+	if last.message == "" {
+		return q.withheld
+	}
+	return []Reason{{Code: CodeApart, Message: last.message}}
 }

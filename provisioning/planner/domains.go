@@ -174,8 +174,9 @@ func (t *trial) within(in *domain, level string, i, n int, place func(*trial, *d
 			continue
 		}
 		c := t.clone()
+		c.between = obstacle{}
 		if !place(c, d) {
-			t.between = c.between
+			t.between = t.between.or(c.between)
 		} else if best == nil || c.compare(best) < 0 {
 			best = c
 		}

@@ -108,6 +108,8 @@ type region struct {
 	offers []offer
 	// domains caches the domains of the region.
 	domains map[domainKey][]*domain
+	// near is the domain that holds the gang's pods together, as labels; empty for none.
+	near string
 }
 
 // source is a number of equal nodes.
@@ -223,7 +225,7 @@ func (q *query) collect() {
 	}
 	singles := q.singles()
 	q.single, q.withheld = singles.is, nil
-	for _, within := range q.bounds() {
+	for i, within := range q.bounds() {
 		clear(regions) // a node without a zone, or with an empty value, has the same name as in the other set of labels
 		for _, n := range singles.own {
 			q.addNode(in, within, n, own)
@@ -243,6 +245,11 @@ func (q *query) collect() {
 		}
 		if q.policy.Class == state.AtomicScaleUp {
 			q.addOffers(in, within)
+		}
+		if i > 0 {
+			for _, r := range regions {
+				r.near = r.labels(q.gather)
+			}
 		}
 	}
 	slices.SortStableFunc(q.regions, func(a, b *region) int { return strings.Compare(a.name, b.name) })
@@ -400,6 +407,24 @@ func (q *query) addClasses(in func(string) *region, within []string, singles *si
 		src.takes = q.allowed(src.takes, j.off, c.Labels)
 		j.region.add(src)
 	}
+}
+
+// labels returns the labels with these keys that all nodes and offers of the region share; empty if they lack one.
+func (r *region) labels(keys []string) string {
+	out := make([]string, len(keys))
+	for i, key := range keys {
+		value := ""
+		if len(r.sources) > 0 {
+			value = r.sources[0].label(key)
+		} else {
+			value = r.offers[0].Labels[key]
+		}
+		if value == "" {
+			return ""
+		}
+		out[i] = key + "=" + value
+	}
+	return strings.Join(out, ", ")
 }
 
 // add adds nodes if any of them may run pods.

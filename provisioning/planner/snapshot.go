@@ -193,8 +193,8 @@ type root struct {
 	now *Snapshot
 	// flying are the requests of the initial attempts of the list. They consume their bookings in their turn.
 	flying map[types.UID]bool
-	// begun are the requests that count as started because their first pods have arrived.
-	begun map[types.UID]bool
+	// comesBy is until when the pods of each other request are expected that a queue admits.
+	comesBy map[types.UID]time.Time
 	// until is when the first booking becomes too old to count on; zero for none.
 	until time.Time
 }

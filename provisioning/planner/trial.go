@@ -26,7 +26,7 @@ type trial struct {
 	// in are the domains that contain podSets that are placed pod after pod.
 	in []*domain
 	// between is the constraint between pods that could not be met.
-	between string
+	between obstacle
 	// capacityType is the rank of the least preferred capacity type of the launches so far; -1 for none.
 	capacityType int
 	// cost of the launches in millionths of a USD per hour. expected is the cost ÷ the chance that all launches succeed.

@@ -17,41 +17,38 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
-// If a queue admits pods, they are expected after their nodes are booked: the first pod of a gang within StartsWithin, the others within
-// ComesWithin. Other admission checks or a failing controller may delay them. A gang that counts on the room beside them then has waited
-// in vain, so StartsWithin is far shorter than the boot of a machine.
+// If a queue admits pods, they are expected after all their nodes are booked and the request is Provisioned: the first pod of a gang within
+// StartsWithin, the others within ComesWithin. Other admission checks or a failing controller may delay them. A gang that counts on the
+// room beside them then has waited in vain, so StartsWithin is far shorter than the boot of a machine.
 const (
 	StartsWithin = 20 * time.Second
 	ComesWithin  = time.Minute
 )
 
 // counts reports whether the pods of the booking are expected soon, so that its room counts as used.
-func (r *root) counts(b *state.Booking) bool {
-	return b.Held && !r.flying[b.UID] && r.now.Now.Before(r.comesBy(b))
-}
+func (r *root) counts(b *state.Booking) bool { return r.now.Now.Before(r.comesBy[b.UID]) }
 
-// comesBy returns until when the pods of the booking are expected.
-func (r *root) comesBy(b *state.Booking) time.Time {
-	if r.begun[b.UID] {
-		return b.Since.Add(ComesWithin)
-	}
-	return b.Since.Add(StartsWithin)
-}
-
-// hasBegun reports whether pods of a gang have arrived.
-func hasBegun(nodes *nodeset.Set, uid types.UID) bool {
+// comesBy returns until when the pods of a gang are expected. An attempt may book existing nodes long before its machines have joined.
+func comesBy(nodes *nodeset.Set, uid types.UID) time.Time {
+	var since time.Time
+	within := StartsWithin
 	for n := range nodes.BookedBy(uid) {
-		if b := n.BookingOf(uid); b != nil && len(b.Came) > 0 {
-			return true
+		b := n.BookingOf(uid)
+		if b == nil {
+			continue
+		}
+		since = when.Latest(since, when.Latest(b.Since, b.Provisioned))
+		if len(b.Came) > 0 {
+			within = ComesWithin
 		}
 	}
-	return false
+	return since.Add(within)
 }
 
 // NewUpcoming returns the upcoming room on the nodes of a snapshot, which the list owns. The attempts are those in flight, in the order of
 // their start.
 func NewUpcoming(s *Snapshot, attempts []UpcomingAttempt) *Upcoming {
-	r := &root{now: s, flying: map[types.UID]bool{}, begun: map[types.UID]bool{}}
+	r := &root{now: s, flying: map[types.UID]bool{}, comesBy: map[types.UID]time.Time{}}
 	var book, wait []UpcomingAttempt
 	for _, a := range attempts {
 		r.flying[a.Gang.UID] = true
@@ -64,11 +61,11 @@ func NewUpcoming(s *Snapshot, attempts []UpcomingAttempt) *Upcoming {
 	for n := range s.Nodes.OwnedBy(nodeset.Awaiting) {
 		for i := range n.Bookings {
 			b := &n.Bookings[i]
-			if _, known := r.begun[b.UID]; b.Held && !known {
-				r.begun[b.UID] = hasBegun(s.Nodes, b.UID)
+			if _, known := r.comesBy[b.UID]; b.Held && !r.flying[b.UID] && !known {
+				r.comesBy[b.UID] = comesBy(s.Nodes, b.UID)
 			}
 			if r.counts(b) {
-				r.until = when.Earliest(r.until, r.comesBy(b))
+				r.until = when.Earliest(r.until, r.comesBy[b.UID])
 			}
 		}
 	}

@@ -71,10 +71,12 @@ type Record struct {
 	Vain string `json:"vain,omitempty"`
 	// Accepted is the number of unexplained machines that no longer count: the gang has run with them.
 	Accepted int `json:"accepted,omitempty"`
-	// Stops is how often the request was stopped, Until the end of the last pause, and Spent the number of machines at that time.
-	Stops int       `json:"stops,omitempty"`
-	Until time.Time `json:"until,omitzero"`
-	Spent int       `json:"spent,omitempty"`
+	// Stops is how often the request was stopped, and Until the end of the last pause. At the last stop, Spent was the number of machines,
+	// and FailedBefore was Failed.
+	Stops        int       `json:"stops,omitempty"`
+	Until        time.Time `json:"until,omitzero"`
+	Spent        int       `json:"spent,omitempty"`
+	FailedBefore int       `json:"failedBefore,omitempty"`
 }
 
 // Of reads the record. If it was edited and cannot be read, it counts as none.
@@ -171,12 +173,13 @@ func split(marks string) iter.Seq[string] {
 // Most is the number of unexplained machines that the request may have at that time to buy more in these NodeGroups. Failures in other
 // NodeGroups do not count.
 func (p *Record) Most(now time.Time, groups []string) int {
-	most := p.Accepted + excess*p.Needed
-	if p.Stops > 0 && !now.Before(p.Until) {
-		most = max(most, p.Spent+p.Needed)
+	elsewhere, since := p.Failed, p.Failed-p.FailedBefore
+	if slices.ContainsFunc(groups, p.hasFailedIn) {
+		elsewhere, since = 0, 0
 	}
-	if !slices.ContainsFunc(groups, p.hasFailedIn) {
-		most += p.Failed
+	most := p.Accepted + excess*p.Needed + elsewhere
+	if p.Stops > 0 && !now.Before(p.Until) {
+		most = max(most, p.Spent+p.Needed+since)
 	}
 	return most
 }
@@ -192,6 +195,7 @@ func (p Record) StopAt(now time.Time) Record {
 	}
 	p.Stops++
 	p.Until, p.Spent = now.Add(min(pause, longestPause)+time.Second).UTC().Truncate(time.Second), p.Bought()
+	p.FailedBefore = p.Failed
 	return p
 }
 

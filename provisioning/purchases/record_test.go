@@ -47,3 +47,30 @@ func TestAnotherGroupMayBeTried(t *testing.T) {
 		t.Errorf("after 6 more that failed in b, %d may be bought in c, want 18", got)
 	}
 }
+
+// TestAfterAPauseAsManyAsAreNeeded may be bought, and not those that failed elsewhere once more. Failures since the stop do not keep the
+// request from another group.
+func TestAfterAPauseAsManyAsAreNeeded(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	p := Record{Needed: 3, Earlier: 9}.FailIn(3, []string{"a"})
+	if got := p.Most(now, []string{"b"}); got != 9 {
+		t.Errorf("with 3 machines that failed in a, %d may be bought in b, want 9", got)
+	}
+	p = p.StopAt(now)
+	for _, tc := range []struct {
+		record Record
+		group  string
+		most   int
+	}{
+		{p, "a", 12},
+		{p, "b", 12},
+		{p.FailIn(3, []string{"b"}), "a", 12},
+		{p.FailIn(3, []string{"b"}), "b", 12},
+		{p.FailIn(3, []string{"b"}), "c", 15},
+	} {
+		if got := tc.record.Most(p.Until, []string{tc.group}); got != tc.most {
+			t.Errorf("with 9 machines at the stop and %d that failed by now, %d may be bought in %s, want %d", tc.record.Failed, got, tc.group,
+				tc.most)
+		}
+	}
+}

@@ -224,6 +224,9 @@ func TestTend(t *testing.T) {
 		{"one of a NodeGroup that was deleted is held", fleet(launched(time.Minute)).with(deletedGroup), Decision{Hold: []string{"a"}, At: noon.Add(9 * time.Minute)}},
 
 		{"the group keeps its minimum", fleet(idle).with(atLeastOne), Decision{}},
+		{"a machine whose request has just booked it counts, too", fleet(idle).with(atLeastOne).with(func(f *Fleet) {
+			f.add("b", state.Node{Launch: token, Cordon: state.Joining, Marked: true, Bookings: label})
+		}), toGo("a")},
 		{"machines that are leaving count against the minimum", leaving(idle).with(atLeastOne).with(func(f *Fleet) { f.add("b", idle) }), gone("")},
 		{"a minimum that was raised meanwhile keeps them", leaving(idle).with(atLeastOne), open},
 		{"but no more than it takes", leaving(idle).with(atLeastOne).with(func(f *Fleet) {

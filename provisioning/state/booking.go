@@ -50,6 +50,8 @@ type Booking struct {
 	Closed time.Time
 	// Held: the pods are created as soon as the request is Provisioned, and not before.
 	Held bool
+	// Provisioned is since when the request has been Provisioned; zero while it is not.
+	Provisioned time.Time
 	// Earlier are the pods that were on the node by then under the same key: those of an
 	// earlier request of that name. Clocks could not distinguish them, since pods are
 	// dated by others.

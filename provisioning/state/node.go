@@ -321,8 +321,12 @@ func (n *Node) BookingOf(uid types.UID) *Booking {
 // them after about 6 minutes. Pods that tolerate an unreachable node, and their gang, continue.
 const LostAfter = 10 * time.Minute
 
-// Leaves reports whether the node is to go and that nothing on it is against that.
+// Leaves reports whether the node is to go, and neither pods nor a booking are against that. A node that is booked in part keeps the
+// cordon with which it was created.
 func (n *Node) Leaves(now time.Time) bool {
+	if len(n.Bookings) > 0 {
+		return false
+	}
 	return n.Cordon == Joining && n.Pods == 0 || n.Cordon == ScalingDown && n.Vacant(now) && !n.Kept
 }
 

@@ -550,6 +550,17 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 					s.view.DaemonSets = []state.DaemonSet{state.NewDaemonSet(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{UID: "ds",
 						Namespace: "kube-system", Name: "agent"}})}
 				})},
+		{name: "but not without one that has its pod already, or belongs elsewhere", want: Provision,
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
+				func(n *state.Node) {
+					young(n)
+					n.Created, n.Daemons = noon, map[types.UID]bool{"ds": true}
+				}).with(func(s *story) {
+				elsewhere := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{UID: "other", Namespace: "kube-system", Name: "elsewhere"}}
+				elsewhere.Spec.Template.Spec.NodeSelector = map[string]string{"place": "elsewhere"}
+				s.view.DaemonSets = []state.DaemonSet{state.NewDaemonSet(elsewhere), state.NewDaemonSet(&appsv1.DaemonSet{
+					ObjectMeta: metav1.ObjectMeta{UID: "ds", Namespace: "kube-system", Name: "agent"}})}
+			})},
 		{name: "when all have joined they are the gang's, and closed", want: Provision, check: both(wantNodes(""), func(t *testing.T, s Step) {
 			if s.Condition.Reason != ReasonCapacityProvisioned || s.Attempt.Phase != Done || len(s.Outcomes) != 1 || s.Outcomes[0].Class != "" ||
 				s.Outcomes[0].Got != 2 {
@@ -820,9 +831,13 @@ func TestBookingsAreRepaired(t *testing.T) {
 		{name: "the end says what was short", story: newStory().provisioned().node("a", used).with(podsWaiting).at(10 * time.Minute).with(func(s *story) {
 			s.request.Provisioned.Reason, s.view.Groups = ReasonBookingIsShort, nil
 		}), want: Expire, message: "1 of 2 pods were bound within 10m0s; the 1 pod not bound yet do not all fit on the booked nodes: "},
-		{name: "a shortage that has passed is not told any more", story: newStory().provisioned().node("a", booked).node("b", booked).with(func(s *story) {
-			s.request.Provisioned.Reason = ReasonBookingIsShort
-		}), want: Report, message: "booked for 2 pods until 2026-01-01T12:10:00Z"},
+		{name: "a shortage that has passed is not told any more", story: newStory().provisioned().node("a", booked).node("b", booked).
+			with(wasShort(Attempt{Phase: Done})), want: Report, message: "booked for 2 pods until 2026-01-01T12:10:00Z",
+			check: wantReason(ReasonCapacityIsFound)},
+		{name: "nor where machines were launched", story: newStory().provisioned().node("a", booked).node("b", booked).
+			with(wasShort(Attempt{Number: 1, Phase: Done})), want: Report, check: wantReason(ReasonCapacityProvisioned)},
+		{name: "nor where the launch has failed", story: newStory().provisioned().node("a", booked).node("b", booked).
+			with(wasShort(Attempt{Number: 1, Phase: Done, Failure: &AttemptFailure{}})), want: Report, check: wantReason(ReasonCapacityIsFound)},
 
 		{name: "a kubelet that restarts moves nobody", story: newStory().provisioned().node("a", booked).node("b", booked, sinceUnready(noon)).node("c").at(unreadyGrace / 2), want: Rest, check: wantAt(unreadyGrace)},
 		{name: "a node that stays unready is lost", story: newStory().provisioned().node("a", booked).node("b", booked, sinceUnready(noon)).node("c").at(unreadyGrace), want: Repair, check: wantNodes("open whole c, unbook b")},
@@ -841,6 +856,19 @@ func TestBookingsAreRepaired(t *testing.T) {
 		{name: "another gang's booking is not taken for it", story: newStory().provisioned().node("a", booked).node("b", booked, taken).node("c", alsoBookedBy("other")).with(dry), want: Report},
 		{name: "nor does it count beside one's own", story: newStory().provisioned().node("a", booked).node("b", booked, alsoBookedBy("other")).node("c"), want: Repair, check: wantNodes("open whole c, unbook b")},
 	})
+}
+
+// wasShort has the request report a booking that no longer fits, after that attempt.
+func wasShort(a Attempt) func(*story) {
+	return func(s *story) { s.request.Provisioned.Reason, s.request.Attempt = ReasonBookingIsShort, a }
+}
+
+func wantReason(want string) func(*testing.T, Step) {
+	return func(t *testing.T, s Step) {
+		if s.Condition.Reason != want {
+			t.Errorf("the reason is %s, want %s", s.Condition.Reason, want)
+		}
+	}
 }
 
 // boughtEnough: the request may buy nothing for now.

@@ -121,6 +121,7 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 	}
 	late := func(b *state.Booking) { b.Since = noon.Add(-planner.ComesWithin) }
 	unheard := func(b *state.Booking) { b.Since = noon.Add(-planner.StartsWithin) }
+	provisioned := func(b *state.Booking) { b.Provisioned = noon }
 	coming := func(b *state.Booking) { b.Came = []nodegroups.Resources{{"nvidia.com/gpu": 1, "pods": 1}} }
 	open := func(b *state.Booking) { b.Held = false }
 	in := func(uid types.UID, gpus, count int, changes ...func(*planner.UpcomingAttempt)) planner.UpcomingAttempt {
@@ -144,6 +145,10 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 		{"pods are about to come to two nodes", []func(*state.Node){waits(), full()}, nil, "shares gpu: 1"},
 		{"pods that were about to come to two nodes have not begun to", []func(*state.Node){waits(unheard), full(unheard)}, nil, "gpu: 1"},
 		{"they have begun to on one of them", []func(*state.Node){waits(unheard), full(unheard, coming)}, nil, "shares gpu: 1"},
+		{"the last of the nodes has just been booked", []func(*state.Node){waits(unheard), full()}, nil, "shares gpu: 1"},
+		{"the last of the nodes has just been booked, and pods have begun to come", []func(*state.Node){waits(late), full(coming)}, nil,
+			"shares gpu: 1"},
+		{"the pods could not come before", []func(*state.Node){waits(unheard, provisioned), full(unheard, provisioned)}, nil, "shares gpu: 1"},
 		{"they have begun to, and have not come within a minute", []func(*state.Node){waits(late), full(late, coming)}, nil, "gpu: 1"},
 		{"pods that were about to come to two nodes have not, for a minute", []func(*state.Node){waits(late), full(late)}, nil, "gpu: 1"},
 		{"nobody knows when pods come to two nodes", []func(*state.Node){waits(open), full(open)}, nil, "gpu: 1"},

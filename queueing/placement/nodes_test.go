@@ -2,6 +2,7 @@ package placement
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -169,6 +170,43 @@ func TestALeaderHasANodeOfItsOwn(t *testing.T) {
 	}
 	if request.Count = 2; tree.Snapshot().Place(request).Reason == "" {
 		t.Error("two workers and a leader were placed on two nodes of which each takes one of them")
+	}
+}
+
+// TestALeaderAndPodsThatSelectNodes: a node that suits both counts for the pods and for the leader.
+func TestALeaderAndPodsThatSelectNodes(t *testing.T) {
+	rack := hostLevels[1]
+	request := func(count int32) *Request {
+		return &Request{Count: count, Pod: cpu(1), Spec: &corev1.PodSpec{NodeSelector: map[string]string{"disk": "ssd"}},
+			Leader: cpu(1), LeaderSpec: &corev1.PodSpec{NodeSelector: map[string]string{"net": "fast"}},
+			Topology: &kueue.PodSetTopologyRequest{Required: &rack}}
+	}
+	suitsBoth, suitsPods, suitsLeader := map[string]string{"disk": "ssd", "net": "fast"}, map[string]string{"disk": "ssd"},
+		map[string]string{"net": "fast"}
+	for name, tc := range map[string]struct {
+		nodes []map[string]string
+		most  int32
+	}{
+		"one node suits both":                                          {[]map[string]string{suitsBoth}, 2},
+		"beside one that suits the pods":                               {[]map[string]string{suitsBoth, suitsPods}, 5},
+		"beside one that suits the leader":                             {[]map[string]string{suitsBoth, suitsLeader}, 3},
+		"beside one that suits the pods and one that suits the leader": {[]map[string]string{suitsBoth, suitsPods, suitsLeader}, 6},
+		"none suits both":                                              {[]map[string]string{suitsPods, suitsLeader}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tree := NewTree("racks", hostLevels, nil)
+			for i, labels := range tc.nodes {
+				n := newNode(fmt.Sprint("n", i), "b", "r")
+				maps.Copy(n.Labels, labels)
+				tree.SetNode(n, roomOf(3))
+			}
+			if p := tree.Snapshot().Place(request(tc.most)); p.Reason != "" || len(p.Leader) != 1 {
+				t.Errorf("%d pods and their leader are not placed: %+v", tc.most, p)
+			}
+			if p := tree.Snapshot().Place(request(tc.most + 1)); p.Reason == "" {
+				t.Errorf("%d pods and their leader are placed: %+v", tc.most+1, p)
+			}
+		})
 	}
 }
 

@@ -51,6 +51,7 @@ func TestWhatIsShortOnTheNodes(t *testing.T) {
 		waits   string
 		count   string
 		selects string
+		beside  int32 // pods of a second podSet
 		ends    string
 		want    string
 	}{
@@ -62,6 +63,9 @@ func TestWhatIsShortOnTheNodes(t *testing.T) {
 			want: `2 pods of main, at most 0 in "a", 2 CPUs short, without any Workload 0 in "a"`},
 		{name: "one would have to end", run: map[string]string{"one": "required:rack 5", "two": "required:rack 5"},
 			waits: "required:rack", count: "4",
+			want: `4 pods of main, at most 3 in "a", 1 CPUs short; or two:5 in "a"; or one:5 in "b"`},
+		{name: "one would have to end, and a second podSet is elsewhere", waits: "required:rack", count: "4", beside: 1,
+			run:  map[string]string{"one": "required:rack 5", "two": "required:rack 5"},
 			want: `4 pods of main, at most 3 in "a", 1 CPUs short; or two:5 in "a"; or one:5 in "b"`},
 		{name: "it may be in several racks", run: map[string]string{"one": "required:rack 5", "two": "required:rack 5"},
 			waits: "preferred:rack", count: "6", want: `6 pods of main, at most 3 in "a"; or two:5 in ""; or one:5 in ""`},
@@ -93,6 +97,11 @@ func TestWhatIsShortOnTheNodes(t *testing.T) {
 			object := w.Workload(t, "waits", map[string]string{"cpu": "1", "count": tc.count, "topology": tc.waits})
 			if tc.selects != "" {
 				object.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"place": tc.selects}
+			}
+			if tc.beside > 0 {
+				second := *object.Spec.PodSets[0].DeepCopy()
+				second.Name, second.Count = "second", tc.beside
+				object.Spec.PodSets = append(object.Spec.PodSets, second)
 			}
 			w.Set(object)
 			w.Cycles(t)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -232,22 +233,15 @@ func (s *simulator) hasOrphans() bool {
 func (s *simulator) rest() {
 	var quiet time.Time // since when nothing is due, and nothing booked
 	for rounds := 0; ; rounds++ {
+		synctest.Wait()
 		if s.broken() || rounds == mostRounds {
 			return
 		}
 		next := time.Now().Add(restTime)
-		for _, t := range s.muster.allTimers() {
-			if t.at.Before(next) {
-				next = t.at
-			}
-		}
-		s.world.offer(func(o option) {
-			if o.at.Before(next) {
-				next = o.at
-			}
-		})
-		if next.Before(time.Now()) {
+		if options, at := s.options(); len(options) > 0 {
 			next = time.Now()
+		} else if !at.IsZero() && at.Before(next) {
+			next = at
 		}
 		if !next.Before(time.Now().Add(restTime)) {
 			// The bounds are those of the API and not muster's timers, which may be wrong.

@@ -158,7 +158,7 @@ func (c *Checker) sweepMachines() {
 		case a != nil && r.deleted && (a.phase != transaction.Done || !a.failed.IsZero()) && !u.booked() && !u.opened():
 			c.judgeLeft(u, later(since, r.deletedAt), c.config.OrphanBound,
 				fmt.Sprintf("%s was deleted while that attempt was not complete", r))
-		case a != nil && !a.failed.IsZero():
+		case a != nil && !a.failed.IsZero() && !(r.deleted && u.opened()):
 			c.judgeLeft(u, later(since, a.failed), c.config.RollbackBound, fmt.Sprintf("that attempt of %s has failed", r))
 		case a != nil && a.phase == transaction.Launching && !r.over:
 			c.needed(u)
@@ -194,7 +194,7 @@ func (c *Checker) isLeftTo(u unit, since time.Time) bool {
 	return u.node != nil && u.node.lastRan.After(from) || u.machine != nil && u.machine.ran.After(from)
 }
 
-// opened reports whether a person has opened the unit to all pods, with the same effect.
+// opened reports whether a person has opened the unit to all pods, with the same effect once no request terminates it.
 func (u unit) opened() bool { return u.node != nil && u.node.opened }
 
 func (c *Checker) judgeLeft(u unit, since time.Time, bound time.Duration, why string) {

@@ -138,6 +138,17 @@ func TestNoFalseAlarm(t *testing.T) {
 			c.pass(65 * time.Second)
 			c.remove(c.machines[0], c.machines[1], c.nodes[0], c.nodes[1])
 		}},
+		{"a person opens a machine of an attempt that failed, and the request goes: it stays as idle ones do", func(c *course) {
+			c.upTo("nodes join")
+			record(c.request, 1, transaction.RollingBack, launches)
+			c.show(c.request)
+			c.remove(c.machines[1], c.nodes[1])
+			c.remove(c.request)
+			c.nodes[0].Spec.Unschedulable = false
+			c.show(c.nodes[0])
+			c.pass(65 * time.Second)
+			c.remove(c.machines[0], c.nodes[0])
+		}},
 		{"a machine that died booting stays on record", func(c *course) {
 			c.upTo("machines are made")
 			terminate(c, 0)
