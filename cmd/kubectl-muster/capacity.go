@@ -2,20 +2,41 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/view"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // groupLines are the NodeGroups by name.
 type groupLines []view.GroupLine
+
+// groupsWithoutDevices are shown to a caller that may not read the devices of their nodes.
+type groupsWithoutDevices struct {
+	groupLines
+	missing []view.Right
+}
+
+// MarshalJSON writes the lines alone.
+func (a groupsWithoutDevices) MarshalJSON() ([]byte, error) { return json.Marshal(a.groupLines) }
+
+func (a groupsWithoutDevices) print(p *printer) error {
+	if err := a.groupLines.print(p); err != nil {
+		return err
+	}
+	p.missing("devices with a taint are not among the troubles", a.missing)
+	return nil
+}
 
 func newCapacityCommand(o *options) *cobra.Command {
 	command := &cobra.Command{
@@ -23,7 +44,8 @@ func newCapacityCommand(o *options) *cobra.Command {
 		Short: "List the node groups: price, size, chance of a launch, backoff, problems",
 		Long: `List the NodeGroups: the price of a machine, how many exist, are ready and are booked,
 the chance that a launch of one and of eight machines succeeds, the last failed launch
-and the backoff after it, and problems that need a person.`,
+and the backoff after it, and problems that need a person: conditions, and devices with a
+taint that keeps claims off them.`,
 		Example: `  kubectl muster capacity -o wide
   kubectl muster capacity --watch`,
 		Args: arguments.None,
@@ -38,23 +60,35 @@ func (o *options) capacity(ctx context.Context) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := view.Read(ctx, kube, namespace, view.GroupKinds...)
+	return o.capacityIn(ctx, kube, namespace)
+}
+
+func (o *options) capacityIn(ctx context.Context, kube client.Reader, namespace string) (answer, error) {
+	settings, err := view.LoadSettings(o.file)
+	if err != nil {
+		return nil, err
+	}
+	r, err := view.Read(ctx, kube, namespace, slices.Concat(view.GroupKinds, view.DeviceKinds)...)
 	if err != nil {
 		return nil, err
 	}
 	if err := r.Lacks(view.GroupKinds); err != nil {
 		return nil, err
 	}
-	if len(r.Missing) > 0 {
-		return nil, o.lacks("the NodeGroups", r.Missing)
+	groups := func(m view.Right) bool { return m.Resource == view.GroupKinds[0].Resource.String() }
+	if i := slices.IndexFunc(r.Missing, groups); i >= 0 {
+		return nil, o.lacks("the NodeGroups", r.Missing[i:i+1])
 	}
-	out := groupLines{}
-	for _, g := range r.Objects {
-		out = append(out, view.GroupLineOf(g.(*v1alpha1.NodeGroup), o.clock.Now()))
+	p := view.New(o.clock, settings, r)
+	out := groupLines(p.GroupLines())
+	if len(p.Missing) > 0 && slices.ContainsFunc(slices.Collect(maps.Values(p.Groups)), hasDevices) {
+		return groupsWithoutDevices{out, p.Missing}, nil
 	}
-	slices.SortFunc(out, func(a, b view.GroupLine) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
+
+// hasDevices reports whether the machines of a NodeGroup are known to have devices by claim.
+func hasDevices(g *v1alpha1.NodeGroup) bool { return len(nodegroups.DevicesOf(g)) > 0 }
 
 func (l groupLines) print(p *printer) error {
 	if len(l) == 0 {

@@ -50,13 +50,30 @@ var explainedKinds = []explained{
 // clusterQueueNames are those of the kind ClusterQueue, which is explained by what all decisions read.
 var clusterQueueNames = []string{"clusterqueue", "clusterqueues", "cq", "clusterqueues.kueue.x-k8s.io"}
 
-// clusterQueueIn returns the name of the ClusterQueue that the arguments name.
-func clusterQueueIn(args []string) (name string, ok bool) {
+// nodeNames are those of the kind Node, likewise.
+var nodeNames = []string{"node", "nodes", "no"}
+
+// nameIn returns the name of the object that the arguments name, if its kind has one of these names.
+func nameIn(kinds, args []string) (name string, ok bool) {
 	kind, name, slash := strings.Cut(args[0], "/")
 	if !slash && len(args) == 2 {
 		name = args[1]
 	}
-	return name, name != "" && slash == (len(args) == 1) && slices.Contains(clusterQueueNames, strings.ToLower(kind))
+	return name, name != "" && slash == (len(args) == 1) && slices.Contains(kinds, strings.ToLower(kind))
+}
+
+func (o *options) explainNode(ctx context.Context, kube client.Reader, namespace, name string) (answer, error) {
+	p, err := o.look(ctx, kube, namespace, slices.Concat(view.QueueKinds, view.GroupKinds))
+	if err != nil {
+		return nil, err
+	}
+	if !p.Decides() {
+		return nil, o.lacks("what is on the nodes", p.Missing)
+	}
+	if p.Snapshot.Nodes.Find(name) == nil {
+		return nil, fmt.Errorf("node %q does not exist; `kubectl muster nodes -o wide` lists those that do", name)
+	}
+	return explanation{p.ExplainNode(name)}, nil
 }
 
 func (o *options) explainClusterQueue(ctx context.Context, kube client.Reader, namespace, name string) (answer, error) {
@@ -93,7 +110,7 @@ func kindNamed(mapper apimeta.RESTMapper, name string) (explained, error) {
 			"serves", name)
 	}
 	if m, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err == nil && m.Scope.Name() == apimeta.RESTScopeNameRoot {
-		return explained{}, fmt.Errorf("a %s is no job: see `kubectl muster racks` and `kubectl get nodes` for machines, and `kubectl muster "+
+		return explained{}, fmt.Errorf("a %s is no job: see `kubectl muster nodes` and `kubectl muster racks` for machines, and `kubectl muster "+
 			"capacity` for NodeGroups", gvk.Kind)
 	}
 	if gvk.Group == kueue.SchemeGroupVersion.Group {
@@ -123,15 +140,17 @@ func newExplainCommand(o *options) *cobra.Command {
 is missing on each flavor and how much, which workloads have it, what machines each
 group could provide with which chance, and what would change the outcome.
 
-KIND is job, workload (wl), provisioningrequest (provreq), clusterqueue (cq), or any other kind of
-jobs, such as jobset or rayjob. With only a NAME, the first three are searched. Of a ClusterQueue it
-tells what waits there and why, and the quota in use.
+KIND is job, workload (wl), provisioningrequest (provreq), clusterqueue (cq), node, or any other kind
+of jobs, such as jobset or rayjob. With only a NAME, the first three are searched. Of a ClusterQueue it
+shows what waits there and why, and the quota in use; of a node, its state and why it is closed or
+broken, its devices and which of them have a taint, and its jobs.
 
 Of a job that runs in another cluster (MultiKueue), it prints the commands for its pods and logs
 there.`,
 		Example: `  kubectl muster explain job/train
   kubectl muster explain jobset/train
   kubectl muster explain provreq train -n research -o wide
+  kubectl muster explain node/gpu-3
   kubectl muster explain job/train -o json | jq .unblock`,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 {
@@ -156,8 +175,11 @@ func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if name, ok := clusterQueueIn(args); ok {
+	if name, ok := nameIn(clusterQueueNames, args); ok {
 		return o.explainClusterQueue(ctx, kube, namespace, name)
+	}
+	if name, ok := nameIn(nodeNames, args); ok {
+		return o.explainNode(ctx, kube, namespace, name)
 	}
 	object, err := find(ctx, kube, namespace, args)
 	if err != nil {

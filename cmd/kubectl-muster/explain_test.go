@@ -623,12 +623,12 @@ func TestWithoutRightsWhatMusterWroteIsShown(t *testing.T) {
 // TestKindsThatAreNoJobs: what is requested is named, and where else to look.
 func TestKindsThatAreNoJobs(t *testing.T) {
 	mapper := apimeta.NewDefaultRESTMapper(nil)
-	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), apimeta.RESTScopeRoot)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), apimeta.RESTScopeRoot)
 	for name, want := range map[string]string{
-		"node":    "a Node is no job: see `kubectl muster racks` and `kubectl get nodes` for machines",
-		"JobSet":  "does not serve jobsets.jobset.x-k8s.io: the JobSet controller is not installed. Install it first (Muster is tested with v",
-		"rayjobs": "does not serve rayjobs.ray.io: KubeRay is not installed",
-		"thing":   `kind "thing" cannot be explained: use job, workload, provisioningrequest, or a kind of jobs that the cluster serves`,
+		"namespace": "a Namespace is no job: see `kubectl muster nodes` and `kubectl muster racks` for machines",
+		"JobSet":    "does not serve jobsets.jobset.x-k8s.io: the JobSet controller is not installed. Install it first (Muster is tested with v",
+		"rayjobs":   "does not serve rayjobs.ray.io: KubeRay is not installed",
+		"thing":     `kind "thing" cannot be explained: use job, workload, provisioningrequest, or a kind of jobs that the cluster serves`,
 	} {
 		if _, err := kindNamed(mapper, name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("explain %s/x: %v, want %q", name, err, want)

@@ -114,7 +114,7 @@ func (n nodes) print(p *printer) error {
 			return err
 		}
 	}
-	p.list("Closed or broken", broken)
+	p.list("Closed, broken or with tainted devices", broken)
 	return nil
 }
 
@@ -122,12 +122,13 @@ func (n nodes) print(p *printer) error {
 const noGroup = "(none)"
 
 // freeOf says how many devices are free of those that there are.
-func freeOf(devices []view.NodeDevices) string {
-	var out []string
+func freeOf(devices []view.NodeDevices) string { return strings.Join(eachFree(devices), ", ") }
+
+func eachFree(devices []view.NodeDevices) (out []string) {
 	for _, d := range devices {
 		out = append(out, fmt.Sprintf("%d of %d %s", d.Free, d.Capacity, d.Resource))
 	}
-	return strings.Join(out, ", ")
+	return out
 }
 
 // completeGroup completes the NodeGroups.

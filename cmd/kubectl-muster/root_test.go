@@ -70,12 +70,12 @@ func TestTheNamespaceOfAFlagHasToExist(t *testing.T) {
 
 func TestAClusterQueueIsExplained(t *testing.T) {
 	for _, args := range [][]string{{"clusterqueue/team"}, {"cq", "team"}, {"ClusterQueues.kueue.x-k8s.io/team"}} {
-		if name, ok := clusterQueueIn(args); !ok || name != "team" {
+		if name, ok := nameIn(clusterQueueNames, args); !ok || name != "team" {
 			t.Errorf("%v names ClusterQueue %q: %t", args, name, ok)
 		}
 	}
 	for _, args := range [][]string{{"team"}, {"job/team"}, {"cq/"}, {"cq"}} {
-		if name, ok := clusterQueueIn(args); ok {
+		if name, ok := nameIn(clusterQueueNames, args); ok {
 			t.Errorf("%v names ClusterQueue %q", args, name)
 		}
 	}

@@ -51,7 +51,7 @@ func schemaFor(t *testing.T, of reflect.Type) *jsonschema.Schema {
 // schemaOf returns the name of the schema of an answer; empty if none is published.
 func schemaOf(a answer) string {
 	switch a.(type) {
-	case groupLines:
+	case groupLines, groupsWithoutDevices:
 		return "capacity"
 	case clusterLines:
 		return "clusters"

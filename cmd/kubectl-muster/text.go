@@ -228,6 +228,8 @@ func (p *printer) reasons(e *view.Explanation) error {
 	p.list("What would change this", e.Unblock)
 	p.list("Jobs that wait", e.Waiting)
 	p.list("Quota in use", e.Usage)
+	p.list("Devices free", eachFree(e.Devices))
+	p.list("Jobs there", e.Jobs)
 	p.list("Order of its pod sets", e.Order)
 	var rows [][]string
 	for _, q := range e.Quota {

@@ -28,6 +28,10 @@ type Explanation struct {
 	Waiting []string `json:"waiting,omitempty"`
 	Usage   []string `json:"usage,omitempty"`
 
+	// Devices of a node; Jobs have booked it or run there, each as namespace/kind/name.
+	Devices []NodeDevices `json:"devices,omitempty"`
+	Jobs    []string      `json:"jobs,omitempty"`
+
 	// Order says which of its pod sets start after others.
 	Order []string `json:"order,omitempty"`
 

@@ -2,6 +2,8 @@ package view
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -36,12 +38,23 @@ type GroupLine struct {
 	Backoff      *time.Time `json:"backoff,omitempty"`
 	BackoffFrom  int32      `json:"backoffFrom,omitempty"`
 	BackoffLevel string     `json:"backoffLevel,omitempty"`
-	// Troubles are conditions that need a person.
+	// Troubles are conditions that need a person, and devices of its nodes with a taint.
 	Troubles []string `json:"troubles,omitempty"`
 
 	// BackoffUntil is Backoff as text, and BackoffLeft the duration until then.
 	BackoffUntil string `json:"-"`
 	BackoffLeft  string `json:"-"`
+}
+
+// GroupLines are all NodeGroups, by name.
+func (p *Picture) GroupLines() []GroupLine {
+	out, tainted := []GroupLine{}, p.taintedIn()
+	for _, name := range slices.Sorted(maps.Keys(p.Groups)) {
+		line := GroupLineOf(p.Groups[name], p.Now)
+		line.Troubles = append(line.Troubles, tainted[name]...)
+		out = append(out, line)
+	}
+	return out
 }
 
 // GroupLineOf reads a NodeGroup.

@@ -131,11 +131,25 @@ func (p *Picture) NodesIn(group string) *Nodes {
 	return out
 }
 
+// ExplainNode returns the state of a node, why it is closed or broken, which of its devices have a taint, and its jobs. The node must
+// exist.
+func (p *Picture) ExplainNode(name string) *Explanation {
+	n := p.Snapshot.Nodes.Find(name)
+	l := p.nodeLine(n)
+	out := &Explanation{Kind: "Node", Name: name, Summary: "is " + strings.ToLower(string(l.State)), Devices: l.Devices,
+		Jobs: slices.Sorted(maps.Keys(p.jobsOnNodes()[name]))}
+	if l.Group != "" {
+		out.Summary += ", in NodeGroup " + l.Group
+	}
+	_, out.Causes = p.nodeTroubles(n)
+	return out
+}
+
 // nodeLine describes a node without its jobs.
 func (p *Picture) nodeLine(n *state.Node) NodeLine {
 	l := NodeLine{Name: n.Name, Group: n.Group}
-	l.State, l.Words = p.nodeState(n)
-	l.Words = strings.Join(slices.DeleteFunc([]string{l.Words, taintedOn(n)}, func(s string) bool { return s == "" }), "; ")
+	state, words := p.nodeTroubles(n)
+	l.State, l.Words = state, strings.Join(words, "; ")
 	for _, name := range n.Allocatable.Names() {
 		d := NodeDevices{Resource: name, Capacity: n.Allocatable[name]}
 		if !nodegroups.Extended(name) || d.Capacity <= 0 {
@@ -180,25 +194,6 @@ func (p *Picture) nodeLine(n *state.Node) NodeLine {
 	return l
 }
 
-// taintedOn says which published devices of a node are kept from claims; empty for none.
-func taintedOn(n *state.Node) string {
-	if n.Published == nil {
-		return ""
-	}
-	tainted := n.Published.Tainted()
-	if len(tainted) == 0 {
-		return ""
-	}
-	more := ""
-	if len(tainted) > mostTainted {
-		more = fmt.Sprintf(" and %d more", len(tainted)-mostTainted)
-	}
-	return "claims without a toleration get no device " + strings.Join(tainted[:min(mostTainted, len(tainted))], ", ") + more
-}
-
-// mostTainted limits the tainted devices that are named for a node.
-const mostTainted = 4
-
 // domainOf returns the domain of the Topology above the node that it is in; nil if it lacks a label, or if there is no level above.
 func domainOf(n *state.Node, t *kueue.Topology) (domain []string) {
 	for _, level := range cache.Levels(t) {
@@ -211,6 +206,12 @@ func domainOf(n *state.Node, t *kueue.Topology) (domain []string) {
 		}
 	}
 	return domain
+}
+
+// nodeTroubles returns the state of a node, why it is closed or broken, and which of its devices have a taint.
+func (p *Picture) nodeTroubles(n *state.Node) (NodeState, []string) {
+	state, why := p.nodeState(n)
+	return state, slices.DeleteFunc([]string{why, taintedOn(n)}, func(s string) bool { return s == "" })
 }
 
 // nodeState returns the state of a node, and why it is closed or broken.

@@ -73,6 +73,13 @@ var (
 	}
 	// GroupKinds are the kinds of node groups.
 	GroupKinds = []Kind{kindOf[v1alpha1.NodeGroupList](v1alpha1.GroupVersion.Group, "nodegroups")}
+	// DeviceKinds are the kinds that say which devices nodes have.
+	DeviceKinds = []Kind{
+		kindOf[resourcev1.DeviceClassList](resourcev1.GroupName, "deviceclasses"),
+		kindOf[resourcev1.DeviceTaintRuleList](resourcev1.GroupName, "devicetaintrules"),
+		kindOf[resourcev1.ResourceSliceList](resourcev1.GroupName, "resourceslices"),
+		kindOf[corev1.NodeList]("", "nodes"),
+	}
 	// namespaceQuotaKinds are read if namespaceQuota is set.
 	namespaceQuotaKinds = []Kind{kindOf[corev1.ResourceQuotaList]("", "resourcequotas")}
 	// decisionKinds are all other kinds that decisions read. A cluster may lack some.
@@ -85,10 +92,7 @@ var (
 		kindOf[provreq.ProvisioningRequestList](provreq.SchemeGroupVersion.Group, "provisioningrequests"),
 		kindOf[corev1.NamespaceList]("", "namespaces"),
 		kindOf[corev1.LimitRangeList]("", "limitranges"),
-		// What the pods below claim is counted when they are read.
-		kindOf[resourcev1.DeviceClassList](resourcev1.GroupName, "deviceclasses"),
 		kindOf[resourcev1.ResourceClaimTemplateList](resourcev1.GroupName, "resourceclaimtemplates"),
-		kindOf[corev1.NodeList]("", "nodes"),
 		kindOf[corev1.PodList]("", "pods"),
 		kindOf[corev1.PodTemplateList]("", "podtemplates"),
 		kindOf[corev1.PersistentVolumeClaimList]("", "persistentvolumeclaims"),
@@ -99,9 +103,7 @@ var (
 		kindOf[storagev1.CSINodeList](storagev1.GroupName, "csinodes"),
 		kindOf[nodev1.RuntimeClassList](nodev1.GroupName, "runtimeclasses"),
 		kindOf[schedulingv1.PriorityClassList](schedulingv1.GroupName, "priorityclasses"),
-		kindOf[resourcev1.DeviceTaintRuleList](resourcev1.GroupName, "devicetaintrules"),
 		kindOf[resourcev1.ResourceClaimList](resourcev1.GroupName, "resourceclaims"),
-		kindOf[resourcev1.ResourceSliceList](resourcev1.GroupName, "resourceslices"),
 	}
 )
 
@@ -151,7 +153,8 @@ func LoadSettings(file string) (out Settings, err error) {
 
 // Kinds returns all kinds that decisions read.
 func (s Settings) Kinds() []Kind {
-	kinds := slices.Concat(QueueKinds, GroupKinds, decisionKinds)
+	// What the pods of decisionKinds claim is counted when they are read: the DeviceClasses go before.
+	kinds := slices.Concat(QueueKinds, GroupKinds, DeviceKinds, decisionKinds)
 	if s.queues.NamespaceQuota {
 		kinds = append(kinds, namespaceQuotaKinds...)
 	}

@@ -41,6 +41,8 @@ type inventory struct {
 	// devices of a class are interchangeable, so that counting them suffices.
 	of    map[string][]allocation
 	plain bool
+	// tainted counts the devices of each class that such pods cannot get because of a taint.
+	tainted map[string]int
 	// apart lists the classes of a plain inventory that have all or none of the devices of each other class, so that their devices can be
 	// counted whichever claims come first.
 	apart map[string]bool
@@ -76,7 +78,7 @@ func consumed(r *resourcev1.DeviceRequestAllocationResult) string {
 
 // count fills of and plain.
 func (i *inventory) count() {
-	i.of, i.shared = map[string][]allocation{}, map[allocation]bool{}
+	i.of, i.shared, i.tainted = map[string][]allocation{}, map[allocation]bool{}, map[string]int{}
 	i.plain = len(i.unpublished) == 0
 	slicesIn := map[string]int64{}
 	names := map[[2]string]bool{}
@@ -99,7 +101,12 @@ func (i *inventory) count() {
 			}
 			for k := range s.Spec.Devices {
 				d := &s.Spec.Devices[k]
-				if i.catalog.matches(i.catalog.Class(class), s.Spec.Driver, d) && !slices.ContainsFunc(d.Taints, fit.KeepsOff) {
+				if !i.catalog.matches(i.catalog.Class(class), s.Spec.Driver, d) {
+					continue
+				}
+				if slices.ContainsFunc(d.Taints, fit.KeepsOff) {
+					i.tainted[class]++
+				} else {
 					at := allocation{s.Spec.Driver, s.Spec.Pool.Name, d.Name, ""}
 					i.of[class] = append(i.of[class], at)
 					if ptr.Deref(d.AllowMultipleAllocations, false) {
@@ -210,14 +217,20 @@ func (i *inventory) stateBy(taken []allocation, by string) *state {
 // mostStates limits the states cached for an inventory. States beyond the limit are computed again.
 const mostStates = 4096
 
-func (s *state) count() nodegroups.Resources {
-	out := nodegroups.Resources{}
-	taken := map[allocation]bool{}
+// takenWhole returns the allocated devices that no other claim may have.
+func (s *state) takenWhole() map[allocation]bool {
+	out := map[allocation]bool{}
 	for _, t := range s.taken {
 		if t.consumed == "" {
-			taken[t] = true
+			out[t] = true
 		}
 	}
+	return out
+}
+
+func (s *state) count() nodegroups.Resources {
+	out := nodegroups.Resources{}
+	taken := s.takenWhole()
 	for class, list := range s.of {
 		name := s.catalog.amounts[class]
 		if slices.Contains(s.plugin, name) {
@@ -256,6 +269,25 @@ func (s *state) Tainted() (out []string) {
 				out = append(out, fmt.Sprintf("%s (taint %s)", d.Name, d.Taints[k].Key))
 			}
 		}
+	}
+	return out
+}
+
+func (s *state) Classes() map[string]fit.ClassCount {
+	out, taken := map[string]fit.ClassCount{}, s.takenWhole()
+	for class, n := range s.tainted {
+		out[class] = fit.ClassCount{Tainted: n}
+	}
+	for class, list := range s.of {
+		c := out[class]
+		for _, d := range list {
+			if taken[d] {
+				c.Allocated++
+			} else {
+				c.Free++
+			}
+		}
+		out[class] = c
 	}
 	return out
 }

@@ -43,8 +43,16 @@ type Devices interface {
 	Unpublished() string
 	// Tainted lists the devices with a taint that keeps claims without tolerations off them, each with the taint; empty for none.
 	Tainted() []string
+	// Classes counts the devices of each DeviceClass. A device that several claims may have at once counts once.
+	Classes() map[string]ClassCount
 	// Describe returns the devices in the format of a NodeGroup; nil if a pool is incomplete or the description is too large.
 	Describe() []v1alpha1.DevicePool
+}
+
+// ClassCount counts the devices of a DeviceClass: each is in one of the fields.
+type ClassCount struct {
+	// Tainted devices have a taint that keeps claims without tolerations off them, whether or not they are allocated.
+	Free, Allocated, Tainted int
 }
 
 // Claims are the devices that each pod of a podSet claims.
@@ -370,6 +378,9 @@ func (AnyDevices) Unpublished() string { return "" }
 
 // Tainted returns no devices.
 func (AnyDevices) Tainted() []string { return nil }
+
+// Classes returns no counts.
+func (AnyDevices) Classes() map[string]ClassCount { return nil }
 
 // Describe returns no description.
 func (AnyDevices) Describe() []v1alpha1.DevicePool { return nil }

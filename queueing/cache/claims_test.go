@@ -12,6 +12,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/yaml"
@@ -51,9 +52,12 @@ type deviceWorld struct {
 	t *testing.T
 }
 
-func newDeviceWorld(t *testing.T) deviceWorld {
+func newDeviceWorld(t *testing.T) deviceWorld { return deviceWorldWith(t, nil) }
+
+// deviceWorldWith is a deviceWorld with admission fair sharing; nil for none.
+func deviceWorldWith(t *testing.T, sharing *kueueconfig.AdmissionFairSharing) deviceWorld {
 	t.Helper()
-	w := deviceWorld{queues.NewWith(config.Config{Resources: &kueueconfig.Resources{
+	w := deviceWorld{queues.NewWith(config.Config{AdmissionFairSharing: sharing, Resources: &kueueconfig.Resources{
 		DeviceClassMappings: read[[]kueueconfig.DeviceClassMapping](t, deviceMappings),
 	}}), t}
 	w.State.CountWith(devices.NewSelectors())
@@ -182,6 +186,46 @@ func TestQuotaOfDevicesIsBorrowed(t *testing.T) {
 			w.submit("fits", "b", by, 1)
 			w.expect("borrows", "fits")
 		})
+	}
+}
+
+// TestDevicesCountInTheUsageOfLocalQueues: the queue that has used fewer devices goes first, unless resourceWeights give devices no weight,
+// and the status of a queue has what it consumed.
+func TestDevicesCountInTheUsageOfLocalQueues(t *testing.T) {
+	for _, by := range slices.Sorted(maps.Keys(deviceAmounts)) {
+		name := corev1.ResourceName(deviceAmounts[by].resource)
+		for weight, want := range map[float64][]string{1: {"first", "light"}, 0: {"first", "heavy"}} {
+			t.Run(fmt.Sprintf("%s, weight %g", by, weight), func(t *testing.T) {
+				w := deviceWorldWith(t, &kueueconfig.AdmissionFairSharing{
+					UsageHalfLifeTime: metav1.Duration{Duration: time.Hour}, UsageSamplingInterval: metav1.Duration{Duration: 5 * time.Minute},
+					ResourceWeights: map[corev1.ResourceName]float64{name: weight},
+				})
+				w.publish()
+				w.Set(queues.ClusterQueue(t, "team", map[string]string{"byusage": ""}, "spot "+string(name)+"=3"))
+				for _, lq := range []string{"many", "few"} {
+					w.Set(queues.LocalQueue(lq, "team", ""))
+				}
+				w.submitTo("first", "many", by, 2, nil)
+				w.expect("first")
+				w.Now = w.Now.Add(time.Hour)
+				w.submitTo("heavy", "many", by, 1, nil)
+				w.Now = w.Now.Add(time.Minute)
+				w.submitTo("light", "few", by, 1, nil)
+				w.Cycles(t)
+				for _, x := range w.State.AllWorkloads() {
+					if has := workload.HasQuota(x.Object); has != slices.Contains(want, x.Object.Name) {
+						t.Errorf("%s has quota: %t, want %v to have it", x.Object.Name, has, want)
+					}
+				}
+				w.Now = w.Now.Add(time.Hour)
+				w.Cycles(t)
+				report := w.State.Report(w.Now)
+				status := report.LocalQueues[types.NamespacedName{Namespace: "default", Name: "many"}].FairSharing.AdmissionFairSharingStatus
+				if q := status.ConsumedResources[name]; q.Sign() <= 0 || q.Value() > 3 || len(status.ConsumedResources) != 1 {
+					t.Errorf("%v are consumed, want up to 3 of %s and nothing else", status.ConsumedResources, name)
+				}
+			})
+		}
 	}
 }
 

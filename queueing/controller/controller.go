@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -195,7 +196,7 @@ func (r *runner) watchNew(ctx context.Context) {
 			continue
 		}
 		for _, kind := range slices.DeleteFunc(slices.Clone(kinds), r.isWatched) {
-			if _, err := r.watch(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
+			if err := r.watchLater(ctx, kind); err != nil {
 				log.Error(err, "A kind that is new in the cluster cannot be watched, which is tried again")
 				continue
 			}
@@ -207,11 +208,33 @@ func (r *runner) watchNew(ctx context.Context) {
 	}
 }
 
-// nodes are the informers of nodes and pods, while the loop runs.
+// watchLater watches a kind, and what depends on it on nodes. It may be called again after an error.
+func (r *runner) watchLater(ctx context.Context, kind client.Object) error {
+	for _, of := range kindsOnNodes([]client.Object{kind}) {
+		if err := r.nodes.add(of); err != nil {
+			return err
+		}
+	}
+	_, err := r.watch(ctx, kind, cache.BlockUntilSynced(false))
+	return err
+}
+
+// nodes are the informers of nodes, their pods and devices, while the loop runs.
 type nodes struct {
 	ctx       context.Context
 	informers cache.Informers
-	kinds     []client.Object
+
+	mu    sync.Mutex
+	kinds []client.Object
+	// current is the watch of the loop; nil while there is none.
+	current *nodeWatch
+}
+
+// nodeWatch delivers the objects of kinds to a handler.
+type nodeWatch struct {
+	handler toolscache.ResourceEventHandler
+	synced  []toolscache.InformerSynced
+	stops   []func()
 }
 
 // kindsOnNodes are the kinds that count for the free capacity of nodes, in a cluster with these others.
@@ -225,29 +248,62 @@ func kindsOnNodes(others []client.Object) []client.Object {
 
 // Watch adds a handler to all.
 func (n *nodes) Watch(handler toolscache.ResourceEventHandler) (read func() bool, stop func(), err error) {
-	var synced []toolscache.InformerSynced
-	var stops []func()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w := &nodeWatch{handler: handler}
 	stop = func() {
-		for _, s := range stops {
-			s()
-		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.current = nil
+		w.stop()
 	}
 	for _, kind := range n.kinds {
-		// The loop goes on meanwhile.
-		informer, err := n.informers.GetInformer(n.ctx, kind, cache.BlockUntilSynced(false))
-		if err != nil {
-			stop()
-			return nil, nil, fmt.Errorf("watching %T: %w", kind, err)
+		if err := n.deliver(kind, w); err != nil {
+			w.stop()
+			return nil, nil, err
 		}
-		handle, err := informer.AddEventHandler(handler)
-		if err != nil {
-			stop()
-			return nil, nil, fmt.Errorf("watching %T: %w", kind, err)
-		}
-		synced = append(synced, handle.HasSynced)
-		stops = append(stops, func() { _ = informer.RemoveEventHandler(handle) })
 	}
+	n.current = w
 	return func() bool {
-		return !slices.ContainsFunc(synced, func(s toolscache.InformerSynced) bool { return !s() })
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return !slices.ContainsFunc(w.synced, func(s toolscache.InformerSynced) bool { return !s() })
 	}, stop, nil
+}
+
+// add delivers the objects of one more kind, also to the watch that there is.
+func (n *nodes) add(kind client.Object) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if slices.ContainsFunc(n.kinds, func(o client.Object) bool { return nameOf(o) == nameOf(kind) }) {
+		return nil
+	}
+	if n.current != nil {
+		if err := n.deliver(kind, n.current); err != nil {
+			return err
+		}
+	}
+	n.kinds = append(n.kinds, kind)
+	return nil
+}
+
+// deliver adds the handler of a watch to a kind. The loop goes on meanwhile.
+func (n *nodes) deliver(kind client.Object, to *nodeWatch) error {
+	informer, err := n.informers.GetInformer(n.ctx, kind, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching %T: %w", kind, err)
+	}
+	handle, err := informer.AddEventHandler(to.handler)
+	if err != nil {
+		return fmt.Errorf("watching %T: %w", kind, err)
+	}
+	to.synced = append(to.synced, handle.HasSynced)
+	to.stops = append(to.stops, func() { _ = informer.RemoveEventHandler(handle) })
+	return nil
+}
+
+func (w *nodeWatch) stop() {
+	for _, s := range w.stops {
+		s()
+	}
 }

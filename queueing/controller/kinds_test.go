@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,10 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
@@ -93,7 +96,8 @@ func TestWhichKindsAreWatched(t *testing.T) {
 	}
 }
 
-// TestKindsThatComeLater are watched once the cluster serves them.
+// TestKindsThatComeLater are watched once the cluster serves them, and the ResourceSlices of nodes with the DeviceClasses, by the watch of
+// nodes that there is and by later ones.
 func TestKindsThatComeLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		known := runtime.NewScheme()
@@ -106,7 +110,14 @@ func TestKindsThatComeLater(t *testing.T) {
 		answers := [][]client.Object{
 			needed, slices.Concat(needed, []client.Object{&autoscaling.ProvisioningRequest{}}), slices.Concat(needed, optional),
 		}
-		r := &runner{loop: loop.New(nil, nil, loop.Config{}), informers: informers, kinds: needed}
+		onNodes := &nodes{ctx: t.Context(), informers: &informertest.FakeInformers{Scheme: known}, kinds: kindsOnNodes(needed)}
+		var seen []string
+		handler := toolscache.ResourceEventHandlerFuncs{AddFunc: func(o any) { seen = append(seen, o.(client.Object).GetName()) }}
+		read, stop, err := onNodes.Watch(handler)
+		if err != nil || !read() {
+			t.Fatalf("nodes are read: %v", err)
+		}
+		r := &runner{loop: loop.New(nil, nil, loop.Config{}), informers: informers, nodes: onNodes, kinds: needed}
 		r.served = func() (kinds []client.Object, err error) {
 			if len(answers) == 2 && len(informers.InformersByGVK) > 0 {
 				t.Errorf("watched are %v, and none has come", informers.InformersByGVK)
@@ -118,5 +129,48 @@ func TestKindsThatComeLater(t *testing.T) {
 		if len(answers) > 0 || len(informers.InformersByGVK) != len(optional) {
 			t.Errorf("watched are %v", informers.InformersByGVK)
 		}
+		of, err := onNodes.informers.(*informertest.FakeInformers).FakeInformerFor(t.Context(), &resourcev1.ResourceSlice{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		publish := func(name string) { of.Add(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}}) }
+		publish("first")
+		stop()
+		seen = append(seen, "stopped")
+		if _, _, err := onNodes.Watch(handler); err != nil {
+			t.Fatal(err)
+		}
+		publish("second")
+		// The fake informer removes no handler: both have the second.
+		if want := []string{"first", "stopped", "second", "second"}; !slices.Equal(seen, want) {
+			t.Errorf("slices of nodes are %v, want %v", seen, want)
+		}
 	})
+}
+
+// TestAnUnservedKindOfNodesIsTriedAgain, and is not delivered twice.
+func TestAnUnservedKindOfNodesIsTriedAgain(t *testing.T) {
+	informers := &informertest.FakeInformers{Scheme: scheme.Scheme}
+	n := &nodes{ctx: t.Context(), informers: informers, kinds: kindsOnNodes(nil)}
+	adds := 0
+	if _, _, err := n.Watch(toolscache.ResourceEventHandlerFuncs{AddFunc: func(any) { adds++ }}); err != nil {
+		t.Fatal(err)
+	}
+	informers.Error = errors.New("not served yet")
+	if err := n.add(&resourcev1.ResourceSlice{}); err == nil {
+		t.Fatal("an informer that fails is no error")
+	}
+	informers.Error = nil
+	for range 2 {
+		if err := n.add(&resourcev1.ResourceSlice{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of, err := informers.FakeInformerFor(t.Context(), &resourcev1.ResourceSlice{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of.Add(&resourcev1.ResourceSlice{}); adds != 1 {
+		t.Errorf("a slice is delivered %d times, want once", adds)
+	}
 }

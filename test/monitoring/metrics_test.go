@@ -82,6 +82,7 @@ var bounds = map[string]string{
 	"commit":        "1",
 	"condition":     "6",
 	"decision":      "4",
+	"device_class":  "the DeviceClasses with devices of a group: it occurs with `group` only",
 	"event":         "4",
 	"go":            "1",
 	"group":         "one for each NodeGroup that existed since the process began to lead",

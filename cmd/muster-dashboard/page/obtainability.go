@@ -92,8 +92,8 @@ func (s *Server) obtainability(_ context.Context, d *decision, r *http.Request) 
 	}
 	history, source := s.history(now, window)
 	out.Source = source
-	for _, name := range slices.Sorted(maps.Keys(d.picture.Groups)) {
-		o := offeringOf(d.picture.Groups[name], now)
+	for _, line := range d.picture.GroupLines() {
+		o := offeringOf(&line, d.picture.Groups[line.Name])
 		o.Chances, o.Evidence = make([]int, columns), make([]float64, columns)
 		for i := range o.Chances {
 			o.Chances[i] = unknown
@@ -132,8 +132,7 @@ func windowOf(seconds string, windows []time.Duration) (time.Duration, error) {
 	return 0, refusal{http.StatusBadRequest, fmt.Sprintf("window: %q is not supported: use the seconds of one of %v", seconds, windows)}
 }
 
-func offeringOf(g *v1alpha1.NodeGroup, now time.Time) offering {
-	l := view.GroupLineOf(g, now)
+func offeringOf(l *view.GroupLine, g *v1alpha1.NodeGroup) offering {
 	out := offering{
 		Name: l.Name, Provider: l.Provider, CapacityType: l.CapacityType, Zone: l.Zone, Type: typeOf(g), USDPerHour: l.USDPerHour,
 		Machines: l.Machines, Max: l.Max,

@@ -242,7 +242,8 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, watchdog 
 	}
 	recorder := mgr.GetEventRecorder("muster")
 	discovery := group.NewDiscovery(mgr.GetClient(), providers, recorder, clock.RealClock{})
-	claims, err := feed.Claims(mgr.GetRESTMapper())
+	claimsServed := func() ([]client.Object, error) { return feed.Claims(mgr.GetRESTMapper()) }
+	claims, err := claimsServed()
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +252,7 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, watchdog 
 		return nil, err
 	}
 	controllers := []manager.Runnable{
-		feed,
+		feed, feed.Later(mgr.GetCache(), claims, claimsServed),
 		&neighbours{leases: mgr.GetAPIReader(), clock: clock.RealClock{}, classes: o.Classes, log: ctrl.Log.WithName("neighbours").Info},
 		&health.Probe{Decide: m.Decide, Stepping: watchdog.Of("provisioner"), Clock: clock.RealClock{}},
 		&request.Controller{

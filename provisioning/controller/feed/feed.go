@@ -9,13 +9,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -39,49 +36,36 @@ type Feed struct {
 	machines chan struct{}
 }
 
-// claims lists the kinds of DRA, available from Kubernetes 1.34 on.
-var claims = map[schema.GroupVersionKind]client.Object{
-	resourcev1.SchemeGroupVersion.WithKind("DeviceClass"):           &resourcev1.DeviceClass{},
-	resourcev1.SchemeGroupVersion.WithKind("ResourceSlice"):         &resourcev1.ResourceSlice{},
-	resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"):         &resourcev1.ResourceClaim{},
-	resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate"): &resourcev1.ResourceClaimTemplate{},
-	resourcev1.SchemeGroupVersion.WithKind("DeviceTaintRule"):       &resourcev1.DeviceTaintRule{},
-}
-
-// Claims returns the kinds of DRA that the API server serves.
-func Claims(served meta.RESTMapper) (out []client.Object, err error) {
-	for kind, object := range claims {
-		switch _, err := served.RESTMapping(kind.GroupKind(), kind.Version); {
-		case err == nil:
-			out = append(out, object)
-		case !meta.IsNoMatchError(err):
-			return nil, fmt.Errorf("checking for %s: %w", kind, err)
-		}
-	}
-	return out, nil
-}
-
 // New registers with the informers, and skips kinds that the API server does not serve. Live reads from the API server, without a cache.
 func New(ctx context.Context, m *model.Model, informers cache.Informers, live client.Reader,
 	providers map[v1alpha1.Provider]cloudprovider.Watcher, more ...client.Object) (*Feed, error) {
 	f := &Feed{model: m, live: live, providers: providers, machines: make(chan struct{})}
-	handler := handle(m, providers)
 	for _, object := range append(more,
 		&corev1.Node{}, &corev1.Pod{}, &corev1.PodTemplate{}, &corev1.Namespace{}, &appsv1.DaemonSet{}, &provreq.ProvisioningRequest{},
 		&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}, &storagev1.StorageClass{}, &storagev1.CSIDriver{}, &storagev1.CSINode{},
 		&nodev1.RuntimeClass{}, &schedulingv1.PriorityClass{}, &v1alpha1.NodeGroup{}, &v1alpha1.CapacityPolicy{},
 	) {
-		informer, err := informers.GetInformer(ctx, object, cache.BlockUntilSynced(false))
+		registration, err := f.watch(ctx, informers, object)
 		if err != nil {
-			return nil, fmt.Errorf("watching %T: %w", object, err)
-		}
-		registration, err := informer.AddEventHandler(handler)
-		if err != nil {
-			return nil, fmt.Errorf("watching %T: %w", object, err)
+			return nil, err
 		}
 		f.handlers = append(f.handlers, registration)
 	}
 	return f, nil
+}
+
+// watch updates the model from the informer of a kind.
+func (f *Feed) watch(ctx context.Context, informers cache.Informers, kind client.Object) (
+	toolscache.ResourceEventHandlerRegistration, error) {
+	informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("watching %T: %w", kind, err)
+	}
+	registration, err := informer.AddEventHandler(handle(f.model, f.providers))
+	if err != nil {
+		return nil, fmt.Errorf("watching %T: %w", kind, err)
+	}
+	return registration, nil
 }
 
 // Start watches the machines of all clouds until ctx is done.

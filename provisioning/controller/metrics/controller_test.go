@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -407,6 +408,46 @@ func TestWhatGroupsOffer(t *testing.T) {
 			"muster_group_info{capacity_type=Spot,group=spot,instance_type=large,provider=kwok,zone=a} 1",
 			"muster_group_price_usd_per_hour{group=spot} 3.6",
 			"muster_group_price_usd_per_hour{group=steady} 36")
+	})
+}
+
+// TestDevicesOfGroups are counted by their DeviceClass: on nodes that publish them, and on machines to come.
+func TestDevicesOfGroups(t *testing.T) {
+	live(t, func(w *world) {
+		const names = "muster_group_devices muster_group_machine_devices"
+		w.shows(names)
+		for _, class := range []string{"gpu", "nic"} {
+			c := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: class, ResourceVersion: w.version()}}
+			c.Spec.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{
+				Expression: fmt.Sprintf("device.driver == '%s.example.com'", class)}}}
+			w.model.Set(c)
+		}
+		g := w.model.Group("steady").DeepCopy()
+		g.ResourceVersion = w.version()
+		g.Spec.Template.Devices = []v1alpha1.DevicePool{{Driver: "nic.example.com", Devices: []v1alpha1.Device{{Name: "port", Count: 2}}}}
+		w.model.Set(g)
+		for _, name := range []string{"m", "n"} {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version(),
+				Labels: map[string]string{v1alpha1.NodeGroupLabel: "steady"}}}
+			w.model.Set(n)
+			s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version()}}
+			s.Spec = resourcev1.ResourceSliceSpec{Driver: "gpu.example.com", NodeName: &name,
+				Pool:    resourcev1.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: 1},
+				Devices: []resourcev1.Device{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "shared", AllowMultipleAllocations: new(true)}}}
+			if name == "n" {
+				s.Spec.Devices[2].Taints = []resourcev1.DeviceTaint{{Key: "example.com/xid", Effect: resourcev1.DeviceTaintEffectNoSchedule}}
+			}
+			w.model.Set(s)
+		}
+		claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim", ResourceVersion: w.version()}}
+		claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
+			Results: []resourcev1.DeviceRequestAllocationResult{{Driver: "gpu.example.com", Pool: "m", Device: "a"}}}}
+		w.model.Set(claim)
+		w.shows(names,
+			"muster_group_devices{device_class=gpu,group=steady,state=allocated} 1",
+			"muster_group_devices{device_class=gpu,group=steady,state=free} 6",
+			"muster_group_devices{device_class=gpu,group=steady,state=tainted} 1",
+			"muster_group_machine_devices{device_class=nic,group=steady} 2")
 	})
 }
 

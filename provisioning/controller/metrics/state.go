@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/cost"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/scaledown"
 )
@@ -89,6 +90,14 @@ var (
 		"Idle machines that are not terminated because no request has launched them and they are too many of the group to go at once: a "+
 			"person has to decide. 0 where there are few.",
 		[]string{"group"}, nil)
+	groupDevices = prometheus.NewDesc("muster_group_devices",
+		"Devices that pods claim (DRA) on the nodes of the group, by DeviceClass: free, allocated to claims, or tainted, which claims without a "+
+			"toleration do not get. A device in several classes counts in each. Nodes with incomplete pools have none.",
+		[]string{"group", "device_class", "state"}, nil)
+	machineDevices = prometheus.NewDesc("muster_group_machine_devices",
+		"Devices that pods can claim (DRA) of a new machine of the group, by DeviceClass: as its nodes have shown, or else as "+
+			"spec.template.devices of the NodeGroup declares.",
+		[]string{"group", "device_class"}, nil)
 	listAge = prometheus.NewDesc("muster_group_list_age_seconds",
 		"Seconds since the cloud last listed the machines of the group, which it does every minute at least: what is known of them is so old. "+
 			"Only of groups whose cloud is listed.",
@@ -123,7 +132,7 @@ var (
 func (s *snapshot) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		groups, prices, chance, evidence, evidenceAt, machines, lived, paid, unused, unusedCost, spend, spent, requests, stopped, doubted, kept,
-		listAge, budgetLimit, budgetSpent, budgetCommitted, budgetVain, budgetVainLimit,
+		groupDevices, machineDevices, listAge, budgetLimit, budgetSpent, budgetCommitted, budgetVain, budgetVainLimit,
 	} {
 		to <- d
 	}
@@ -166,6 +175,7 @@ func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 			}
 		}
 	}
+	collectDevices(to, &fleet)
 	for post, a := range amounts {
 		if _, seen := s.offerings[post.Group]; !seen {
 			s.offerings[post.Group] = offering{} // nothing is known about a group that was deleted before
@@ -200,6 +210,45 @@ func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 	gauge(to, stopped, float64(halted))
 	for standing, n := range standings {
 		gauge(to, requests, float64(n), standing.Class, standing.Condition)
+	}
+}
+
+// collectDevices exports the devices by claim of all groups. A class that machines of the group have is shown while no node is there.
+func collectDevices(to chan<- prometheus.Metric, fleet *scaledown.Fleet) {
+	counts := map[string]map[string]fit.ClassCount{}
+	for i := range fleet.Groups {
+		g := &fleet.Groups[i]
+		counts[g.Name] = map[string]fit.ClassCount{}
+		if g.Published == nil {
+			continue
+		}
+		for class, c := range g.Published.Classes() {
+			counts[g.Name][class] = fit.ClassCount{}
+			gauge(to, machineDevices, float64(c.Free), g.Name, class)
+		}
+	}
+	// Most nodes of a group are in few states.
+	known := map[string]map[string]fit.ClassCount{}
+	for n := range fleet.Nodes.All() {
+		of := counts[n.Group]
+		if of == nil || n.Claimable == nil {
+			continue
+		}
+		key := n.Claimable.Key()
+		if known[key] == nil {
+			known[key] = n.Claimable.Classes()
+		}
+		for class, c := range known[key] {
+			sum := of[class]
+			of[class] = fit.ClassCount{Free: sum.Free + c.Free, Allocated: sum.Allocated + c.Allocated, Tainted: sum.Tainted + c.Tainted}
+		}
+	}
+	for group, of := range counts {
+		for class, c := range of {
+			gauge(to, groupDevices, float64(c.Free), group, class, "free")
+			gauge(to, groupDevices, float64(c.Allocated), group, class, "allocated")
+			gauge(to, groupDevices, float64(c.Tainted), group, class, "tainted")
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -138,6 +139,30 @@ func TestAWorkerThatLacksWhatAJobNeedsIsNotNominated(t *testing.T) {
 	}
 }
 
+// TestAJobWithClaimsRunsInAWorker: its copy and the copy of its Workload keep the claims of their pods, which the worker counts and makes
+// from a template of its own.
+func TestAJobWithClaimsRunsInAWorker(t *testing.T) {
+	s := newShop(t, 1)
+	s.copies.workers.byName[workerName(0)].connection.claims = resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate")
+	template := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "gpus"}}
+	if err := s.workers[0].Create(t.Context(), template); err != nil {
+		t.Fatal(err)
+	}
+	s.withClaims("train", "gpus")
+	at := s.admitted("train")
+	job := &batchv1.Job{}
+	if err := s.workers[at].Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "train"}, job); err != nil {
+		t.Fatal(err)
+	}
+	for of, claims := range map[string][]corev1.PodResourceClaim{
+		"the job": job.Spec.Template.Spec.ResourceClaims, "its Workload": s.copyIn(at, "train").Spec.PodSets[0].Template.Spec.ResourceClaims,
+	} {
+		if len(claims) != 1 || ptr.Deref(claims[0].ResourceClaimTemplateName, "") != "gpus" {
+			t.Errorf("in the worker %s claims %v, want the template gpus", of, claims)
+		}
+	}
+}
+
 // standing sets the conditions of the queues of a worker. An empty message means that the queue is active.
 func standing(t *testing.T, worker client.Client, local, whole string) {
 	t.Helper()
@@ -170,6 +195,7 @@ func (s *shop) withClaims(name, template string) {
 	s.Helper()
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name}}
 	job.Spec.ManagedBy, job.Spec.Suspend = new(string(kueue.MultiKueueControllerName)), new(true)
+	job.Spec.Template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: &template}}
 	s.queued(name, job)
 	w := &kueue.Workload{}
 	if err := s.manager.Get(s.Context(), client.ObjectKey{Namespace: "team-a", Name: name}, w); err != nil {
