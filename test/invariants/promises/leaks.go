@@ -158,7 +158,7 @@ func (c *Checker) sweepMachines() {
 		case a != nil && r.deleted && (a.phase != transaction.Done || !a.failed.IsZero()) && !u.booked() && !u.opened():
 			c.judgeLeft(u, later(since, r.deletedAt), c.config.OrphanBound,
 				fmt.Sprintf("%s was deleted while that attempt was not complete", r))
-		case a != nil && !a.failed.IsZero() && !(r.deleted && u.opened()):
+		case a != nil && !a.failed.IsZero() && (!r.deleted || !u.opened()):
 			c.judgeLeft(u, later(since, a.failed), c.config.RollbackBound, fmt.Sprintf("that attempt of %s has failed", r))
 		case a != nil && a.phase == transaction.Launching && !r.over:
 			c.needed(u)
