@@ -56,7 +56,7 @@ func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
 	return true
 }
 
-// explainCluster explains a Workload that a cluster runs, or is given and holds; or the cluster cannot be reached.
+// explainCluster explains a Workload that was given to a cluster. It waits there or the cluster cannot be reached, or else it runs.
 func (p *Picture) explainCluster(out *Explanation, w *kueue.Workload, cluster string, waits bool) {
 	out.Summary = "runs in cluster " + cluster
 	if waits {

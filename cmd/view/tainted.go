@@ -30,17 +30,21 @@ func taintedOn(n *state.Node) string {
 
 // taintedIn returns, for each NodeGroup, what taintedOn says of its nodes.
 func (p *Picture) taintedIn() map[string][]string {
-	nodes := map[string][]*state.Node{}
+	type taintedNode struct{ name, why string }
+	nodes := map[string][]taintedNode{}
 	for n := range p.Snapshot.Nodes.All() {
-		if n.Group != "" && taintedOn(n) != "" {
-			nodes[n.Group] = append(nodes[n.Group], n)
+		if n.Group == "" {
+			continue
+		}
+		if why := taintedOn(n); why != "" {
+			nodes[n.Group] = append(nodes[n.Group], taintedNode{n.Name, why})
 		}
 	}
 	out := map[string][]string{}
 	for group, of := range nodes {
-		slices.SortFunc(of, func(a, b *state.Node) int { return inNumbers(a.Name, b.Name) })
+		slices.SortFunc(of, func(a, b taintedNode) int { return inNumbers(a.name, b.name) })
 		for _, n := range of[:min(mostTainted, len(of))] {
-			out[group] = append(out[group], fmt.Sprintf("node %s: %s", n.Name, taintedOn(n)))
+			out[group] = append(out[group], fmt.Sprintf("node %s: %s", n.name, n.why))
 		}
 		if more := len(of) - mostTainted; more > 0 {
 			out[group] = append(out[group], fmt.Sprintf("%s more with such devices: `kubectl muster nodes --group %s` names them",

@@ -180,15 +180,10 @@ func (q *ClusterQueue) HasUnevaluated() bool {
 	return len(q.Unevaluated) > 0 || q.AllUnevaluated && q.Pending.Len() > 0
 }
 
-// sortedUnevaluated returns the Workloads that are new or changed, in order.
-func (q *ClusterQueue) sortedUnevaluated() []*Workload {
-	return slices.SortedFunc(maps.Values(q.Unevaluated), Compare)
-}
-
-// ToEvaluate returns the Workloads that have to be evaluated, in order.
+// ToEvaluate returns the Workloads that have to be evaluated, or all, in order.
 func (q *ClusterQueue) ToEvaluate(all bool) []*Workload {
 	if !all && !q.AllUnevaluated && len(q.Unevaluated) < q.Pending.Len() {
-		return q.sortedUnevaluated()
+		return slices.SortedFunc(maps.Values(q.Unevaluated), Compare)
 	}
 	out := make([]*Workload, 0, q.Pending.Len())
 	q.Pending.Ascend(func(w *Workload) bool { out = append(out, w); return true })

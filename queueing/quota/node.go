@@ -168,8 +168,13 @@ func (n *Node) change(fr FlavorResource, by func(*total)) {
 		before, borrowed := c.drawn(), c.borrows(0)
 		by(&c.usage)
 		after := c.drawn()
-		if n.parent != nil && c.borrows(0) != borrowed {
-			n.parent.cell(fr).addBorrower(borrowed)
+		if n.parent != nil {
+			switch borrows := c.borrows(0); {
+			case borrows && !borrowed:
+				n.parent.cell(fr).borrowers++
+			case borrowed && !borrows:
+				n.parent.cell(fr).borrowers--
+			}
 		}
 		if c.unquoted && c.usage == (total{}) {
 			delete(n.resources, fr)
@@ -266,15 +271,6 @@ func (n *Node) Borrows(fr FlavorResource, v int64) bool {
 }
 
 func (c *resourceNode) borrows(v int64) bool { return nodegroups.Plus(c.usage.amount(), v) > c.subtree }
-
-// addBorrower counts one more child that borrows, or one less.
-func (c *resourceNode) addBorrower(less bool) {
-	if less {
-		c.borrowers--
-	} else {
-		c.borrowers++
-	}
-}
 
 // OthersBorrow reports whether a node that is not on the path from n to the root borrows, while its parent is on it.
 func (n *Node) OthersBorrow(fr FlavorResource) bool {

@@ -14,20 +14,16 @@ func (d *treeIterator) runByBorrowing() {
 	for d.Len() > 0 {
 		l := d.queues[0]
 		if l.unexpanded {
-			if d.expand(l); len(l.pending) == 0 {
-				heap.Remove(d, 0)
-			} else {
-				heap.Fix(d, 0)
+			d.expand(l)
+		} else {
+			d.nominate(l)
+			// The nomination may have moved it behind another head. A head that is not nominated again can only be worse
+			// than assumed, because free quota only shrinks.
+			if heap.Fix(d, 0); d.queues[0] != l {
+				continue
 			}
-			continue
+			d.processHead(l)
 		}
-		d.nominate(l)
-		// The nomination may have moved it behind another head. A head that is not nominated again can only be worse
-		// than assumed, because free quota only shrinks.
-		if heap.Fix(d, 0); d.queues[0] != l {
-			continue
-		}
-		d.processHead(l)
 		if len(l.pending) == 0 {
 			heap.Remove(d, 0)
 		} else {

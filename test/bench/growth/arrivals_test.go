@@ -32,7 +32,7 @@ func BenchmarkArrivals(b *testing.B) {
 	for _, pending := range sizes {
 		b.Run(fmt.Sprintf("pending=%d", pending), func(b *testing.B) {
 			var a *arrivals
-			memory := heap(func() { a = newArrivals(manyQueues, runningPerQueue, pending) })
+			memory := heap(func() { a = newArrivals(pending) })
 			a.second() // the first events find results of a tree that was not full yet
 			var work time.Duration
 			var waits []time.Duration
@@ -67,8 +67,8 @@ type arrivals struct {
 	random *rand.Rand
 }
 
-func newArrivals(queues, running, pending int) *arrivals {
-	return &arrivals{newTree(queues, running, pending), rand.New(rand.NewPCG(seed, seed))}
+func newArrivals(pending int) *arrivals {
+	return &arrivals{newTree(manyQueues, runningPerQueue, pending), rand.New(rand.NewPCG(seed, seed))}
 }
 
 // second is one second of arrivals and ends. Its clock skips the time in which there is nothing to decide, and passes with the work, so
@@ -113,7 +113,7 @@ func used() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// end finishes any one of those that run.
+// end finishes a random running Workload.
 func (a *arrivals) end() {
 	i := a.random.IntN(len(a.running))
 	over := *a.running[i]

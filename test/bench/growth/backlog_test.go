@@ -56,7 +56,7 @@ func newBacklog(queues, pending int) *backlog {
 	return b
 }
 
-// newTree has so many Workloads run in each queue, and so many wait for quota in all of them. The queues are the leaves of one tree: a
+// newTree returns a backlog of running Workloads in each queue, and of pending ones in all queues. The queues are the leaves of one tree: a
 // cohort has 20 of them, and 20 cohorts have a parent below the root.
 func newTree(queues, running, pending int) *backlog {
 	b := &backlog{state: queueing.New(config.Config{}, nil), queues: queues, shapes: fewShapes}
